@@ -1,0 +1,218 @@
+"""The one Python NATS client of Heeler: connect, publish, keys and values.
+
+Reading is in `heeler.bus.consume`, streams and buckets in `heeler.bus.admin`, leases in `heeler.bus.lease`.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, Self
+
+import nats
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError, OutboundBufferLimitError
+from nats.js import JetStreamContext
+from nats.js.errors import APIError
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    stop_never,
+    wait_random_exponential,
+)
+
+from heeler.bus.codec import CONTENT_TYPE, BusError
+from heeler.bus.settings import BusSettings
+
+log = structlog.get_logger("heeler.bus")
+
+HEADER_BYTES = 512  # room for our headers under the server's max_payload
+RETRYABLE = (NatsError, APIError, OSError, asyncio.TimeoutError)
+
+
+class BusClosedError(BusError):
+    """The connection is closed for good: the process should end and be started again."""
+
+
+class TooLargeError(BusError):
+    """A message over the server's limit: refused here, since the server would cut the connection."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"message of {size} bytes is over the limit of {limit}")
+        self.size, self.limit = size, limit
+
+
+class Bus:
+    """A connection to the bus that comes back by itself."""
+
+    def __init__(self, client: Client, settings: BusSettings) -> None:
+        self.client = client
+        self.settings = settings
+        self.cluster = settings.cluster
+        self.js: JetStreamContext = client.jetstream(timeout=settings.connect_timeout_s)
+        self.closed = asyncio.Event()
+        self.dropped = 0
+        self.on_reconnect: list[Callable[[], None]] = []
+        self._headers: dict[str, dict[str, str]] = {}
+
+    @classmethod
+    async def connect(cls, settings: BusSettings, name: str, *, give_up_after_s: float | None = None) -> Self:
+        """Connect, trying for ever unless told otherwise; credentials are read anew at each try.
+
+        The first try comes at once; later ones with full jitter, so that a fleet doesn't arrive in one second.
+        """
+        stop = stop_never if give_up_after_s is None else stop_after_delay(give_up_after_s)
+        async for attempt in AsyncRetrying(
+            wait=wait_random_exponential(multiplier=0.2, max=30),
+            stop=stop,
+            reraise=True,
+            retry=retry_if_exception_type((*RETRYABLE, ValueError)),
+        ):
+            with attempt:
+                return await cls._connect_once(settings, name)
+        raise BusClosedError("not connected")
+
+    @classmethod
+    async def _connect_once(cls, settings: BusSettings, name: str) -> Self:
+        client = Client()
+        holder: list[Bus] = []
+
+        async def failed(error: Exception) -> None:
+            if holder and isinstance(error, OutboundBufferLimitError):
+                holder[0].dropped += 1
+            log.warning("bus_error", error=f"{type(error).__name__}: {error}")
+
+        async def lost() -> None:
+            log.warning("bus_disconnected")
+
+        async def back() -> None:
+            log.info("bus_reconnected", server=_server(client))
+            for listener in holder[0].on_reconnect if holder else ():
+                listener()
+
+        async def closed() -> None:
+            log.info("bus_closed")
+            if holder:
+                holder[0].closed.set()
+
+        options: dict[str, Any] = {
+            "servers": list(settings.servers),
+            "name": name,
+            "connect_timeout": settings.connect_timeout_s,
+            "allow_reconnect": True,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": settings.reconnect_wait_s * random.uniform(0.5, 1.5),
+            "ping_interval": 10,
+            "max_outstanding_pings": 3,
+            "pending_size": settings.pending_bytes,
+            "error_cb": failed,
+            "disconnected_cb": lost,
+            "reconnected_cb": back,
+            "closed_cb": closed,
+            "tls": settings.tls(),
+            "user_credentials": settings.creds,
+            "nkeys_seed": settings.nkey,
+        }
+        try:
+            # nats-py's own first connect gives up or loops silently, so one try here and the loop above.
+            options["allow_reconnect"] = True
+            await asyncio.wait_for(client.connect(**options), settings.connect_timeout_s * 2)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError):
+                log.warning(
+                    "bus_connect_failed", servers=settings.servers, error=f"{type(error).__name__}: {error}"
+                )
+            await client.close()
+            raise
+        bus = cls(client, settings)
+        holder.append(bus)
+        log.info(
+            "bus_connected",
+            server=_server(client),
+            version=client.connected_server_version and str(client.connected_server_version),
+        )
+        return bus
+
+    def headers(self, kind: str) -> dict[str, str]:
+        """Return the headers that say what a payload is."""
+        found = self._headers.get(kind)
+        if found is None:
+            found = self._headers[kind] = {"Content-Type": CONTENT_TYPE, "Heeler-Type": f"{kind}/1"}
+        return found
+
+    async def publish(self, subject: str, kind: str, payload: bytes) -> None:
+        """Publish without waiting: for samples. Drops and counts when the bus is away and the buffer full."""
+        self._check_size(payload)
+        try:
+            await self.client.publish(subject, payload, headers=self.headers(kind))
+        except OutboundBufferLimitError:
+            self.dropped += 1
+
+    async def publish_acked(
+        self, subject: str, kind: str, payload: bytes, msg_id: str, *, timeout_s: float = 5.0
+    ) -> bool:
+        """Publish into the stream and wait for its word; True if the id was there before.
+
+        Tries again with the same id until the stream answers, so call it only for events.
+        """
+        self._check_size(payload)
+        headers = {**self.headers(kind), "Nats-Msg-Id": msg_id}
+        async for attempt in AsyncRetrying(
+            wait=wait_random_exponential(multiplier=0.1, max=5),
+            reraise=True,
+            retry=retry_if_exception_type(RETRYABLE),
+            stop=stop_never,
+            before_sleep=self._warn_retry(subject),
+        ):
+            with attempt:
+                if self.closed.is_set():
+                    raise BusClosedError("connection closed")
+                ack = await self.js.publish(subject, payload, timeout=timeout_s, headers=headers)
+                return bool(ack.duplicate)
+        raise BusClosedError("unreachable")
+
+    def _warn_retry(self, subject: str) -> Callable[[Any], None]:
+        def warn(state: Any) -> None:
+            error = state.outcome.exception()
+            log.warning(
+                "publish_retried",
+                subject=subject,
+                tries=state.attempt_number,
+                error=f"{type(error).__name__}: {error}",
+            )
+
+        return warn
+
+    def _check_size(self, payload: bytes) -> None:
+        limit = self.client.max_payload - HEADER_BYTES
+        if len(payload) > limit:
+            raise TooLargeError(len(payload), limit)
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Any]) -> Any:
+        """Subscribe without a stream (for `tap` and requests)."""
+        return await self.client.subscribe(
+            subject, cb=callback, pending_msgs_limit=1_000_000, pending_bytes_limit=256 << 20
+        )
+
+    async def close(self) -> None:
+        """Send what is buffered, then close. Never takes longer than five seconds."""
+        try:
+            await asyncio.wait_for(self.client.flush(timeout=3), 4)
+        except (*RETRYABLE, ValueError):
+            log.warning("bus_flush_failed")
+        try:
+            await asyncio.wait_for(self.client.close(), 2)
+        except TimeoutError:
+            log.warning("bus_close_timed_out")
+
+
+def _server(client: Client) -> str:
+    """Return the server's address without user and password."""
+    url = client.connected_url
+    return f"{url.hostname}:{url.port}" if url else "?"
+
+
+__all__ = ["Bus", "BusClosedError", "MaxPayloadError", "Msg", "TooLargeError", "nats"]
