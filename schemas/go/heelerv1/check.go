@@ -1,0 +1,251 @@
+package heelerv1
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// need names the keys that a map must have, those of its maps, and those of the maps in its arrays (key "name[]").
+type need struct {
+	keys []string
+	sub  map[string]*need
+}
+
+var nodeKeys = []string{"v", "cluster", "node", "ts", "boot", "seq"}
+
+// required mirrors the "required" lists of the schemas; a test compares the two.
+func required(messageType string) *need {
+	switch messageType {
+	case "GpuSample":
+		return sampleNeed()
+	case "JobSample":
+		return sampleNeed("job", "shard")
+	case "IbSample":
+		return nodeNeed(map[string]*need{"ports[]": {keys: []string{"device", "port"}}}, "ports")
+	case "KernelEvent":
+		return nodeNeed(nil, "kind")
+	case "JobKernelEvent":
+		return nodeNeed(nil, "kind", "jobs", "shard")
+	case "AgentStatus":
+		return nodeNeed(nil, "collectors")
+	case "Inventory":
+		return nodeNeed(map[string]*need{
+			"gpus[]": {keys: []string{"uuid"}}, "hcas[]": {keys: []string{"device"}},
+		}, "gpus")
+	case "PrologEvent":
+		return nodeNeed(nil, "event", "job_id")
+	case "JobEvent":
+		return &need{keys: []string{"v", "cluster", "ts", "event", "job_id", "nodes"}}
+	case "NodeState":
+		return &need{keys: []string{"v", "cluster", "node", "ts", "state", "flags"}}
+	case "ClusterState":
+		return &need{keys: []string{"v", "cluster", "feed", "ts", "controller"}}
+	case "Finding":
+		return findingNeed()
+	case "DrainAction":
+		return &need{keys: []string{"v", "cluster", "id", "node", "ts", "verdict", "dry_run", "why", "actor"}}
+	case "DeadLetter":
+		return &need{keys: []string{"v", "cluster", "ts", "subject", "why", "error", "by"}}
+	default:
+		return nil
+	}
+}
+
+func nodeNeed(sub map[string]*need, more ...string) *need {
+	return &need{keys: append(slices.Clone(nodeKeys), more...), sub: sub}
+}
+
+func sampleNeed(more ...string) *need {
+	keys := append([]string{"window_ns", "reads", "gpu", "mean", "last"}, more...)
+	return nodeNeed(map[string]*need{"gpu": {keys: []string{"uuid"}}}, keys...)
+}
+
+func findingNeed() *need {
+	return &need{
+		keys: []string{
+			"v", "cluster", "id", "kind", "state", "severity", "confidence", "entity", "first_ts", "ts", "evidence",
+			"advice", "summary",
+		},
+		sub: map[string]*need{"entity": {keys: []string{"type"}}, "evidence[]": {keys: []string{"metric"}}},
+	}
+}
+
+func oneOf[T ~string](v *T, known ...T) {
+	if !slices.Contains(known, *v) {
+		*v = "unknown"
+	}
+}
+
+// optionalOneOf is oneOf for a field that may be absent.
+func optionalOneOf[T ~string](v *T, known ...T) {
+	if *v != "" {
+		oneOf(v, known...)
+	}
+}
+
+func (m *GpuSample) settle() {
+	for _, state := range m.State {
+		if state != nil {
+			oneOf(state, GpuOK, GpuLost, GpuHung)
+		}
+	}
+}
+
+func (m *IbSample) settle() {
+	for i := range m.Ports {
+		p := &m.Ports[i]
+		optionalOneOf(&p.LinkLayer, "infiniband", "ethernet")
+		optionalOneOf(&p.State, "nop", "down", "init", "armed", "active", "active_defer")
+		optionalOneOf(&p.PhysState, "sleep", "polling", "disabled", "training", "link_up", "link_error_recovery",
+			"phy_test")
+	}
+}
+
+func (m *KernelEvent) settle() {
+	oneOf(&m.Kind, KindXid, KindSxid, KindGpuLost, KindGpuUUID, KindAer, KindMce, KindEdac, KindOom, KindHungTask,
+		KindSoftLockup, KindLink, KindMlx5, KindNvme, KindFsReadonly, KindRmInit, KindPeermem, KindGap, KindFlood)
+	optionalOneOf(&m.GpuState, GpuOK, GpuLost, GpuHung)
+}
+
+func (m *AgentStatus) settle() {
+	for name, c := range m.Collectors {
+		optionalOneOf(&c.State, CollectorOK, CollectorAbsent, CollectorFailing, CollectorHung, CollectorOff)
+		m.Collectors[name] = c
+	}
+}
+
+func (m *Inventory) settle() {}
+
+func (m *PrologEvent) settle() { oneOf(&m.Event, "started", "ended") }
+
+func (m *JobEvent) settle() {
+	oneOf(&m.Event, "started", "changed", "ended")
+	optionalOneOf(&m.GPUsSource, "slurm_index", "whole_node", "none")
+}
+
+func (m *NodeState) settle() {
+	optionalOneOf(&m.Event, "seen", "changed", "gone")
+	oneOf(&m.State, "idle", "allocated", "mixed", "down", "error", "future")
+}
+
+func (m *ClusterState) settle() { oneOf(&m.Controller, "up", "down") }
+
+func (m *Finding) settle() {
+	oneOf(&m.State, "open", "update", "closed")
+	oneOf(&m.Severity, "info", "warning", "critical")
+	oneOf(&m.Advice, "none", "observe", "drain_after_job", "drain_now", "reset", "reboot", "rma", "person")
+	oneOf(&m.Entity.Type, "gpu", "node", "link", "port", "switch", "job", "agent")
+}
+
+func (m *DrainAction) settle() {
+	oneOf(&m.Verdict, "proposed", "refused", "approved", "done", "verified", "failed", "undrained")
+}
+
+func (m *DeadLetter) settle() { oneOf(&m.Why, "undecodable", "invalid", "poison", "hostile_subject") }
+
+// name refuses empty names, which would make a subject that nobody can subscribe to.
+func name(what, value string) error {
+	if value == "" {
+		return fmt.Errorf("%s is empty", what)
+	}
+	return nil
+}
+
+func (h *Header) check() error {
+	if h.TS < 0 {
+		return fmt.Errorf("ts is negative")
+	}
+	if err := name("cluster", h.Cluster); err != nil {
+		return err
+	}
+	return name("node", h.Node)
+}
+
+func (m *GpuSample) check() error {
+	if err := m.Header.check(); err != nil {
+		return err
+	}
+	n := len(m.GPU.UUID)
+	for part, columns := range map[string]map[string]Column{
+		"mean": m.Mean, "min": m.Min, "max": m.Max, "last": m.Last,
+	} {
+		for column, values := range columns {
+			if len(values) != n {
+				return lengthError(part+"."+column, len(values), n)
+			}
+		}
+	}
+	for what, have := range map[string]int{
+		"gpu.index": lengthOr(m.GPU.Index, n), "gpu.pci": lengthOr(m.GPU.PCI, n),
+		"gpu.minor": lengthOr(m.GPU.Minor, n), "gpu.model": lengthOr(m.GPU.Model, n), "state": lengthOr(m.State, n),
+	} {
+		if have != n {
+			return lengthError(what, have, n)
+		}
+	}
+	for _, p := range m.Procs {
+		if p.GPU < 0 || p.GPU >= n {
+			return fmt.Errorf("process %d is on GPU %d of %d", p.PID, p.GPU, n)
+		}
+	}
+	return nil
+}
+
+// lengthOr is the length of a column, or n where there is none.
+func lengthOr[T any](column []T, n int) int {
+	if column == nil {
+		return n
+	}
+	return len(column)
+}
+
+func lengthError(what string, have, want int) error {
+	return fmt.Errorf("%s has %d entries for %d GPUs", what, have, want)
+}
+
+func (m *JobSample) check() error {
+	if err := m.GpuSample.check(); err != nil {
+		return err
+	}
+	n := len(m.GPU.UUID)
+	if len(m.Job) != n {
+		return lengthError("job", len(m.Job), n)
+	}
+	if have := lengthOr(m.JobSource, n); have != n {
+		return lengthError("job_source", have, n)
+	}
+	return nil
+}
+
+func (m *JobEvent) check() error {
+	if err := name("cluster", m.Cluster); err != nil {
+		return err
+	}
+	return name("job_id", m.JobID)
+}
+
+func (m *NodeState) check() error {
+	if err := name("cluster", m.Cluster); err != nil {
+		return err
+	}
+	return name("node", m.Node)
+}
+
+func (m *ClusterState) check() error { return name("cluster", m.Cluster) }
+
+func (m *Finding) check() error {
+	if f := float64(m.Confidence); math.IsNaN(f) || f < 0 || f > 1 {
+		return fmt.Errorf("confidence %v is not between 0 and 1", f)
+	}
+	return name("cluster", m.Cluster)
+}
+
+func (m *DrainAction) check() error {
+	if err := name("cluster", m.Cluster); err != nil {
+		return err
+	}
+	return name("node", m.Node)
+}
+
+func (m *DeadLetter) check() error { return name("cluster", m.Cluster) }
