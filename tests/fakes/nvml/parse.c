@@ -295,6 +295,7 @@ static bool set_value(struct parser *p, unsigned unit) {
     enum field field;
     double value;
     if (!field_named(p->word[1], &field)) return fail(p, "unknown field '%s'", p->word[1]);
+    if (field_info[field].flags & CALL) return fail(p, "'%s' is a call and has no value", p->word[1]);
     if (!word_count(p, 3, 3) || !number(p, p->word[2], &value)) return false;
     unit_for(p, unit)->value[field] = value;
     return true;
