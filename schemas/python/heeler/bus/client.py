@@ -151,15 +151,21 @@ class Bus:
         except OutboundBufferLimitError:
             self.dropped += 1
 
+    async def publish_once(
+        self, subject: str, kind: str, payload: bytes, msg_id: str, *, timeout_s: float = 5.0
+    ) -> bool:
+        """Publish into the stream and wait for its word; True if the id was there before. Raises `RETRYABLE`."""
+        if self.closed.is_set():
+            raise BusClosedError("connection closed")
+        self._check_size(payload)
+        headers = {**self.headers(kind), "Nats-Msg-Id": msg_id}
+        ack = await self.js.publish(subject, payload, timeout=timeout_s, headers=headers)
+        return bool(ack.duplicate)
+
     async def publish_acked(
         self, subject: str, kind: str, payload: bytes, msg_id: str, *, timeout_s: float = 5.0
     ) -> bool:
-        """Publish into the stream and wait for its word; True if the id was there before.
-
-        Tries again with the same id until the stream answers, so call it only for events.
-        """
-        self._check_size(payload)
-        headers = {**self.headers(kind), "Nats-Msg-Id": msg_id}
+        """`publish_once`, again and again with the same id until the stream answers."""
         async for attempt in AsyncRetrying(
             wait=wait_random_exponential(multiplier=0.1, max=5),
             reraise=True,
@@ -168,10 +174,7 @@ class Bus:
             before_sleep=self._warn_retry(subject),
         ):
             with attempt:
-                if self.closed.is_set():
-                    raise BusClosedError("connection closed")
-                ack = await self.js.publish(subject, payload, timeout=timeout_s, headers=headers)
-                return bool(ack.duplicate)
+                return await self.publish_once(subject, kind, payload, msg_id, timeout_s=timeout_s)
         raise BusClosedError("unreachable")
 
     def _warn_retry(self, subject: str) -> Callable[[Any], None]:

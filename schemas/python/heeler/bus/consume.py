@@ -50,7 +50,18 @@ class ConsumerSpec:
 class Delivery:
     """One message from a stream."""
 
-    __slots__ = ("_client", "data", "delivered", "headers", "reply", "seq", "stream", "subject", "ts_ns")
+    __slots__ = (
+        "_client",
+        "data",
+        "delivered",
+        "headers",
+        "pending",
+        "reply",
+        "seq",
+        "stream",
+        "subject",
+        "ts_ns",
+    )
 
     def __init__(self, client: Any, msg: Msg) -> None:
         self._client = client
@@ -66,6 +77,7 @@ class Delivery:
         self.delivered = int(parts[at + 2])
         self.seq = int(parts[at + 3])
         self.ts_ns = int(parts[at + 5])
+        self.pending = int(parts[at + 6])
 
     async def ack(self) -> None:
         """Say that this message is done."""
@@ -232,7 +244,7 @@ class Consumer:
             self._heard = time.monotonic()
         self.last_seq = max(self.last_seq, delivery.seq)
         self.received += 1
-        if not self.caught_up.is_set() and msg.reply.rsplit(".", 1)[-1] == "0":
+        if not self.caught_up.is_set() and delivery.pending == 0:
             self.caught_up.set()
         if self._outstanding <= self.spec.batch // 2:
             await self._pull(self.spec.batch - self._outstanding, reset=False)

@@ -1,0 +1,148 @@
+"""What a processor is: a pure step from the state of one key and a message to new state and events.
+
+A step never logs, sleeps, awaits, reads a clock or the environment. Time comes as ``now_ns``, the bus server's
+time. So the same step runs live, in tests and over a month of captured stream (`heeler replay`).
+
+A state belongs to the engine and is handed to one step at a time, so a step may change it in place; what it
+returns is the state from then on, and None forgets the key.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from heeler.bus import ROUTES, escape, shard_of, subjects
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A checked message as it came from the bus (or from a capture)."""
+
+    kind: str
+    subject: str
+    data: dict[str, Any]
+    ts_ns: int  # the server's time stamp
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A message that a step wants on the bus.
+
+    ``id`` derives from the cause, so that the same cause always gives the same id and twins are dropped;
+    it is needed where the message's stream is written with ack. ``data`` is a message of the contract, or
+    its bytes where the step has them already.
+    """
+
+    kind: str
+    subject: str
+    data: Mapping[str, Any] | bytes
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A kind of message that a step reads, and from where on.
+
+    ``work``: a shared durable consumer (stateless steps) or the look-back (keyed steps).
+    ``last``: the newest of each subject first, then all that follows, in every instance: context such as jobs.
+    """
+
+    kind: str
+    mode: Literal["work", "last"] = "work"
+
+    @property
+    def stream(self) -> str:
+        """The stream to read."""
+        route = ROUTES[self.kind]
+        return route.last or route.stream if self.mode == "last" else route.stream
+
+    @property
+    def pattern(self) -> str:
+        """The subjects to read, after the cluster's token."""
+        return ROUTES[self.kind].pattern
+
+
+Result = tuple[Any, Sequence[Event]]
+NOTHING: tuple[Event, ...] = ()
+
+
+class Step(Protocol):
+    """A processor's decision. See the module's words for what it may do."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    tick_s: float | None  # how often `tick` is wanted, in the stream's time
+    memory_s: float  # how far back a cold start must read to reach the state of a warm one
+
+    def keys(self, message: Inbound) -> Iterable[str]:
+        """Return the keys whose state this message concerns; their shards follow from the text after the colon."""
+        ...
+
+    def on(self, key: str, state: Any, message: Inbound, now_ns: int) -> Result:
+        """Return the key's new state and events after a message."""
+        ...
+
+    def tick(self, key: str, state: Any, now_ns: int) -> Result:
+        """Return the key's new state and events after time has passed: silence is seen here."""
+        ...
+
+
+def key_shard(key: str) -> int:
+    """Return the shard of a key such as ``job:81234`` or ``node:n017``: that of the name after the colon."""
+    return shard_of(key.partition(":")[2])
+
+
+# (domain, type) tokens -> message type, from the table of subjects.
+_BY_TOKENS = {tuple(route.subject.split(".")[:2]): name for name, route in ROUTES.items()}
+_BY_TOKENS |= {
+    (route.subject.split(".")[0], "*"): name
+    for name, route in ROUTES.items()
+    if route.subject.count(".") == 1
+}
+
+
+def kind_of(subject: str) -> str | None:
+    """Return the message type that a subject carries, or None for a subject that is not ours."""
+    tokens = subject.split(".")
+    if len(tokens) < 5 or tokens[0] != "heeler":
+        return None
+    return _BY_TOKENS.get((tokens[3], tokens[4])) or _BY_DOMAIN.get(tokens[3])
+
+
+# finding.<kind>..., dead.<stream>: one literal token only.
+_BY_DOMAIN = {
+    route.subject.split(".")[0]: name
+    for name, route in ROUTES.items()
+    if route.subject.split(".")[1].startswith("<")
+}
+
+
+@dataclass(slots=True)
+class Counters:
+    """What an engine counts; the names are those of its metrics."""
+
+    received: int = 0
+    events: int = 0
+    dead: int = 0
+    ignored: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def count(self, reason: str) -> None:
+        """Count something by name."""
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+__all__ = [
+    "NOTHING",
+    "Counters",
+    "Event",
+    "Inbound",
+    "Input",
+    "Result",
+    "Step",
+    "escape",
+    "key_shard",
+    "kind_of",
+    "subjects",
+]
