@@ -64,9 +64,8 @@ def shape(prop: dict[str, Any]) -> str:
         return "Bytes()"
     kinds = prop.get("type", "any")
     if isinstance(kinds, list):
-        inner = (
-            shape({**prop, "type": next(k for k in kinds if k != "null")}) if len(kinds) == 2 else "Any_()"
-        )
+        some = [shape({**prop, "type": kind}) for kind in kinds if kind != "null"]
+        inner = some[0] if len(some) == 1 else f"Either({', '.join(some)})"
         return f"Maybe({inner})" if "null" in kinds else inner
     if kinds == "string":
         if "enum" in prop:
@@ -99,7 +98,7 @@ def message_module(schemas: dict[str, dict[str, Any]]) -> str:
     """Return heeler/bus/messages.py."""
     out = [HEADER, "from typing import Any, Final, Required, TypedDict\n\n"]
     out.append(
-        "from heeler.bus.shape import Any_, Bool, Bytes, Columns, Enum, Int, List, Map, Maybe, Num, Obj, Str\n"
+        "from heeler.bus.shape import Any_, Bool, Bytes, Columns, Either, Enum, Int, List, Map, Maybe, Num, Obj, Str\n"
     )
     for name, schema in schemas.items():
         out.append(f'\n\nclass {name}(TypedDict, total=False):\n    """{schema["description"]}"""\n\n')

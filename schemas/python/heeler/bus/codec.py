@@ -19,6 +19,7 @@ CONTENT_TYPE = "application/msgpack"
 
 _NUMBERS = frozenset((int, float, type(None)))
 _LIST = frozenset((list,))
+_STR = frozenset((str,))
 _GROUPS = ("mean", "min", "max", "last")
 _PER_GPU = ("state", "job", "job_source")
 _COLUMNAR = frozenset(("GpuSample", "JobSample"))
@@ -67,12 +68,15 @@ def check_columns(message: dict[str, Any]) -> None:
     gpu = message["gpu"]
     uuids = gpu["uuid"]
     count = len(uuids)
-    columns = [col for name in _GROUPS if name in message for col in message[name].values()]
+    groups = [message[name] for name in _GROUPS if name in message]
+    columns = [column for group in groups for column in group.values()]
     per_gpu = [col for col in gpu.values() if type(col) is list] + [
         message[n] for n in _PER_GPU if n in message
     ]
     if not _LIST.issuperset(map(type, columns)):
         raise ShapeError("a column is not a list")
+    if not _STR.issuperset(map(type, chain.from_iterable(groups))):
+        raise ShapeError("a column's name is not a string")
     lengths = set(map(len, columns))
     lengths.update(map(len, per_gpu))
     if lengths != {count}:
@@ -81,8 +85,9 @@ def check_columns(message: dict[str, Any]) -> None:
     kinds = set(map(type, values))
     if not kinds <= _NUMBERS:
         raise ShapeError("a column holds something other than numbers and null")
-    # One NaN or infinity makes the sum not finite.
-    if not isfinite(sum(filter(None, values) if type(None) in kinds else values)):
+    numbers = list(filter(None, values)) if type(None) in kinds else values
+    # One NaN or infinity makes the sum not finite; so do a few values at the end of the range.
+    if not isfinite(sum(numbers)) and not all(map(isfinite, numbers)):
         raise ShapeError("a column holds NaN or infinity")
     if len(set(uuids)) != count:
         raise ShapeError("two GPUs have the same UUID")

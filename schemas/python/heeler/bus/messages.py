@@ -2,7 +2,7 @@
 
 from typing import Any, Final, Required, TypedDict
 
-from heeler.bus.shape import Any_, Bool, Bytes, Columns, Enum, Int, List, Map, Maybe, Num, Obj, Str
+from heeler.bus.shape import Any_, Bool, Bytes, Columns, Either, Enum, Int, List, Map, Maybe, Num, Obj, Str
 
 
 class GpuSample(TypedDict, total=False):
@@ -588,7 +588,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'first_ts': Int(0, None),
             'ts': Int(0, None),
             'data_ts': Int(0, None),
-            'evidence': List(Obj({'metric': Str(0), 'value': Maybe(Any_()), 'unit': Str(0), 'peers_median': Num(None, None), 'peers_mad': Num(None, None), 'peers': Int(0, None), 'deviation_ratio': Num(None, None), 'windows': Int(0, None), 'of_windows': Int(0, None), 'text': Str(0)}, ['metric'])),
+            'evidence': List(Obj({'metric': Str(0), 'value': Maybe(Either(Num(None, None), Str(0))), 'unit': Str(0), 'peers_median': Num(None, None), 'peers_mad': Num(None, None), 'peers': Int(0, None), 'deviation_ratio': Num(None, None), 'windows': Int(0, None), 'of_windows': Int(0, None), 'text': Str(0)}, ['metric'])),
             'impact': Obj({'job_slowdown_ratio': Maybe(Num(None, None))}, []),
             'advice': Enum(('none', 'observe', 'drain_after_job', 'drain_now', 'reset', 'reboot', 'rma', 'person', 'unknown')),
             'summary': Str(0),

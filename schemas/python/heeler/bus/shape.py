@@ -128,6 +128,22 @@ class Maybe(Shape):
         return None if value is None else self.inner.check(value, path)
 
 
+class Either(Shape):
+    """A value of one kind or another."""
+
+    def __init__(self, *kinds: Shape) -> None:
+        self.kinds = kinds
+
+    def check(self, value: Any, path: str) -> Any:
+        faults = []
+        for kind in self.kinds:
+            try:
+                return kind.check(value, path)
+            except ShapeError as err:
+                faults.append(str(err))
+        raise ShapeError(" and ".join(faults))
+
+
 class List(Shape):
     """A list of one kind."""
 
@@ -154,6 +170,8 @@ class Map(Shape):
         if type(value) is not dict:
             raise ShapeError(f"{path}: not a map")
         for key in value:
+            if type(key) is not str:
+                raise ShapeError(f"{path}: a key is not a string")
             value[key] = self.inner.check(value[key], f"{path}.{key}")
         return value
 
@@ -190,7 +208,10 @@ class Obj(Shape):
                 nulls.append(key)
                 continue
             field = fields.get(key)
-            if field is not None and type(item) not in field.fast:
+            if field is None:
+                if type(key) is not str:
+                    raise ShapeError(f"{path or 'message'}: a key is not a string")
+            elif type(item) not in field.fast:
                 value[key] = field.check(item, f"{path}.{key}" if path else key)
         for key in nulls:
             del value[key]
