@@ -34,9 +34,7 @@ def intake(subject: str, headers: Mapping[str, str] | None, payload: bytes, ts_n
         data = decode(kind, payload)
     except DecodeError as err:
         text = str(err)
-        raise Refused(
-            "undecodable" if text.startswith("not MessagePack") else "invalid", text, kind
-        ) from None
+        raise Refused("undecodable" if text.startswith("not MessagePack") else "invalid", text, kind) from None
     check_speaker(subject, kind, data)
     return Inbound(kind, subject, data, ts_ns, payload)
 

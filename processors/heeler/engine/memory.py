@@ -45,9 +45,13 @@ class Keyed:
         self.now_ns = 0
         self.ticker = Ticker(int((step.tick_s or 0) * 1e9))
 
-    def on(self, message: Inbound) -> Iterator[tuple[str, Event]]:
-        """Yield (key, event) for a message, ticks before it included."""
-        yield from self.advance(message.ts_ns)
+    def on(self, message: Inbound, *, context: bool = False) -> Iterator[tuple[str, Event]]:
+        """Yield (key, event) for a message, ticks before it included.
+
+        Context that is read before any history (`context`) does not move time.
+        """
+        if not context:
+            yield from self.advance(message.ts_ns)
         states, step, now = self.states, self.step, self.now_ns
         for key in step.keys(message):
             state, events = step.on(key, states.get(key), message, now)
@@ -82,9 +86,7 @@ class Pipeline:
         self.counters = Counters()
         self.refused: list[tuple[str, Refused]] = []
 
-    def feed(
-        self, subject: str, headers: dict[str, str] | None, payload: bytes, ts_ns: int
-    ) -> Iterator[Inbound]:
+    def feed(self, subject: str, headers: dict[str, str] | None, payload: bytes, ts_ns: int) -> Iterator[Inbound]:
         """Take a message from outside; yield every message that the steps publish, as the bus would deliver it."""
         self.counters.received += 1
         try:

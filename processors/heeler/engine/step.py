@@ -96,9 +96,7 @@ def key_shard(key: str) -> int:
 # (domain, type) tokens -> message type, from the table of subjects.
 _BY_TOKENS = {tuple(route.subject.split(".")[:2]): name for name, route in ROUTES.items()}
 _BY_TOKENS |= {
-    (route.subject.split(".")[0], "*"): name
-    for name, route in ROUTES.items()
-    if route.subject.count(".") == 1
+    (route.subject.split(".")[0], "*"): name for name, route in ROUTES.items() if route.subject.count(".") == 1
 }
 
 
@@ -112,9 +110,7 @@ def kind_of(subject: str) -> str | None:
 
 # finding.<kind>..., dead.<stream>: one literal token only.
 _BY_DOMAIN = {
-    route.subject.split(".")[0]: name
-    for name, route in ROUTES.items()
-    if route.subject.split(".")[1].startswith("<")
+    route.subject.split(".")[0]: name for name, route in ROUTES.items() if route.subject.split(".")[1].startswith("<")
 }
 
 

@@ -122,9 +122,7 @@ class Bus:
             await asyncio.wait_for(client.connect(**options), settings.connect_timeout_s * 2)
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
-                log.warning(
-                    "bus_connect_failed", servers=settings.servers, error=f"{type(error).__name__}: {error}"
-                )
+                log.warning("bus_connect_failed", servers=settings.servers, error=f"{type(error).__name__}: {error}")
             await client.close()
             raise
         bus = cls(client, settings)

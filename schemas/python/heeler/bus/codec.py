@@ -70,9 +70,7 @@ def check_columns(message: dict[str, Any]) -> None:
     count = len(uuids)
     groups = [message[name] for name in _GROUPS if name in message]
     columns = [column for group in groups for column in group.values()]
-    per_gpu = [col for col in gpu.values() if type(col) is list] + [
-        message[n] for n in _PER_GPU if n in message
-    ]
+    per_gpu = [col for col in gpu.values() if type(col) is list] + [message[n] for n in _PER_GPU if n in message]
     if not _LIST.issuperset(map(type, columns)):
         raise ShapeError("a column is not a list")
     if not _STR.issuperset(map(type, chain.from_iterable(groups))):

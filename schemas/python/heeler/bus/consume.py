@@ -173,13 +173,9 @@ class Consumer:
                 max_ack_pending=spec.max_ack_pending,
                 deliver_policy=DeliverPolicy.ALL,
             )
-        base = replace(
-            base, ack_policy=AckPolicy.NONE, inactive_threshold=60.0, mem_storage=True, num_replicas=1
-        )
+        base = replace(base, ack_policy=AckPolicy.NONE, inactive_threshold=60.0, mem_storage=True, num_replicas=1)
         if self.last_seq:
-            return replace(
-                base, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self.last_seq + 1
-            )
+            return replace(base, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self.last_seq + 1)
         if spec.start == "last":
             return replace(base, deliver_policy=DeliverPolicy.LAST_PER_SUBJECT)
         if spec.start == "new":
@@ -201,20 +197,14 @@ class Consumer:
             else:
                 await self.bus.js.consumer_info(self.spec.stream, self._name)
         except NotFoundError:
-            log.warning(
-                "consumer_recreated", stream=self.spec.stream, consumer=self._name, after_seq=self.last_seq
-            )
+            log.warning("consumer_recreated", stream=self.spec.stream, consumer=self._name, after_seq=self.last_seq)
             try:
                 await self._create()
             except RETRYABLE as error:
-                log.warning(
-                    "consumer_unavailable", stream=self.spec.stream, error=f"{type(error).__name__}: {error}"
-                )
+                log.warning("consumer_unavailable", stream=self.spec.stream, error=f"{type(error).__name__}: {error}")
                 return
         except RETRYABLE as error:
-            log.warning(
-                "consumer_unavailable", stream=self.spec.stream, error=f"{type(error).__name__}: {error}"
-            )
+            log.warning("consumer_unavailable", stream=self.spec.stream, error=f"{type(error).__name__}: {error}")
             return
         await self._pull(self.spec.batch)
 

@@ -36,9 +36,7 @@ class BusSettings:
     pending_bytes: int = field(default=16 << 20)
 
     @classmethod
-    def load(
-        cls, table: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ
-    ) -> "BusSettings":
+    def load(cls, table: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ) -> "BusSettings":
         """Return settings from a ``[bus]`` table, the environment going first. Raises ConfigError."""
         table = dict(table or {})
         faults = [f"bus.{key}: unknown key" for key in table.keys() - {f.name for f in fields(cls)}]

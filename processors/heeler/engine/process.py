@@ -1,0 +1,140 @@
+"""A process on the bus: settings, logs, signals, the endpoint for its own metrics.
+
+A processor describes itself as a `Program`; ``heeler run NAME`` and ``python -m heeler.NAME`` start it.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import structlog
+
+from heeler.bus import Bus, BusError, BusSettings, ConfigError
+from heeler.engine import config
+from heeler.engine.endpoint import Endpoint
+
+log = structlog.get_logger("heeler.process")
+
+
+@dataclass(slots=True)
+class Context:
+    """What a running program has."""
+
+    bus: Bus
+    settings: Mapping[str, Any]
+    instance: str
+    stop: asyncio.Event
+    metrics: dict[str, Callable[[], Mapping[str, float]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process: its name, the sections of its TOML file, and what it does."""
+
+    name: str
+    about: str
+    main: Callable[[Context], Awaitable[None]]
+    sections: Mapping[str, type[Any]] = field(default_factory=dict)
+
+    def load(self, path: Path | str | None) -> dict[str, Any]:
+        """Return the settings of every section. Raises ConfigError."""
+        return config.load(config.read_toml(path), {"bus": BusSettings, "log": config.LogSettings, **self.sections})
+
+
+def set_up_logs(settings: config.LogSettings) -> None:
+    """Send structured logs to stderr."""
+    console = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([] if console else [structlog.processors.dict_tracebacks]),
+            structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[settings.level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def instance_name() -> str:
+    """Return a name for this process that no other has at the same time."""
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(2).hex()}"
+
+
+async def serve(program: Program, settings: Mapping[str, Any], listen: str | None) -> None:
+    """Connect, run the program until SIGTERM or SIGINT, and leave the bus in order."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    instance = instance_name()
+    structlog.contextvars.bind_contextvars(process=program.name)
+    connecting = asyncio.create_task(Bus.connect(settings["bus"], f"heeler-{program.name}"))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if stop.is_set():
+        connecting.cancel()
+        return
+    stopping.cancel()
+    bus = connecting.result()
+    context = Context(bus, settings, instance, stop)
+    endpoint = Endpoint(program.name, lambda: _metrics(context))
+    try:
+        if listen:
+            await endpoint.start(listen)
+        await program.main(context)
+    finally:
+        await endpoint.stop()
+        await bus.close()
+    log.info("stopped")
+
+
+def _metrics(context: Context) -> dict[str, float]:
+    found: dict[str, float] = {"bus_connected": float(context.bus.client.is_connected)}
+    for read in context.metrics.values():
+        found.update(read())
+    return found
+
+
+def run(program: Program, path: Path | str | None = None, *, listen: str | None = None, show: bool = False) -> int:
+    """Run a program to its end; returns the exit status. Faults of the settings are said in one line each."""
+    try:
+        settings = program.load(path)
+    except ConfigError as err:
+        for fault in str(err).split("; "):
+            click.echo(f"heeler {program.name}: {fault}", err=True)
+        return 2
+    if show:
+        click.echo(json.dumps({name: asdict(section) for name, section in settings.items()}, indent=1, default=str))
+        return 0
+    set_up_logs(settings["log"])
+    try:
+        asyncio.run(serve(program, settings, listen))
+    except BusError as err:
+        log.error("ended", error=f"{type(err).__name__}: {err}")  # noqa: TRY400 - the cause is in the words
+        return 1
+    return 0
+
+
+def main(program: Program) -> None:
+    """Be ``python -m heeler.NAME``."""
+
+    @click.command(help=program.about)
+    @click.option("--config", "path", type=click.Path(dir_okay=False), help="TOML file.")
+    @click.option("--listen", help="HOST:PORT of the endpoint with /metrics and /healthz.")
+    @click.option("--print-config", is_flag=True, help="Print the settings in force and end.")
+    def command(path: str | None, listen: str | None, *, print_config: bool) -> None:
+        sys.exit(run(program, path, listen=listen, show=print_config))
+
+    command()
