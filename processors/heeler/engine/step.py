@@ -70,10 +70,25 @@ NOTHING: tuple[Event, ...] = ()
 class Step(Protocol):
     """A processor's decision. See the module's words for what it may do."""
 
-    name: str
-    inputs: tuple[Input, ...]
-    tick_s: float | None  # how often `tick` is wanted, in the stream's time
-    memory_s: float  # how far back a cold start must read to reach the state of a warm one
+    @property
+    def name(self) -> str:
+        """Name of the processor."""
+        ...
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """What it reads."""
+        ...
+
+    @property
+    def tick_s(self) -> float | None:
+        """How often `tick` is wanted, in the stream's time."""
+        ...
+
+    @property
+    def memory_s(self) -> float:
+        """How far back a cold start must read to reach the state of a warm one."""
+        ...
 
     def keys(self, message: Inbound) -> Iterable[str]:
         """Return the keys whose state this message concerns; their shards follow from the text after the colon."""

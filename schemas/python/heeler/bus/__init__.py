@@ -2,7 +2,7 @@
 
 from heeler.bus import subjects_gen as subjects
 from heeler.bus.client import Bus, BusClosedError, TooLargeError
-from heeler.bus.codec import BusError, DecodeError, EncodeError, check, decode, encode, extend
+from heeler.bus.codec import BusError, DecodeError, EncodeError, Suffix, check, decode, encode, extend
 from heeler.bus.consume import Consumer, ConsumerSpec, Delivery, consume
 from heeler.bus.messages import (
     AgentStatus,
@@ -51,6 +51,7 @@ __all__ = [
     "KernelEvent",
     "NodeState",
     "PrologEvent",
+    "Suffix",
     "TokenError",
     "TooLargeError",
     "check",

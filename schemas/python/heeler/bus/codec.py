@@ -105,25 +105,38 @@ def encode(kind: str, message: Mapping[str, Any]) -> bytes:
     return packed
 
 
-def extend(payload: bytes, extra: Mapping[str, Any]) -> bytes:
+class Suffix:
+    """Keys to add to packed maps, packed once."""
+
+    __slots__ = ("body", "count")
+
+    def __init__(self, extra: Mapping[str, Any]) -> None:
+        self.count = len(extra)
+        packed: bytes = msgpack.packb(extra)
+        self.body = packed[_header(packed)[1] :]
+
+
+def extend(payload: bytes, extra: Suffix) -> bytes:
     """Return a packed map with more keys, without packing the old ones again.
 
-    `payload` must be a checked MessagePack map that has none of the new keys. This is
-    what lets enrich add a job to a sample for a tenth of the cost of encoding it.
+    `payload` must be a checked MessagePack map; a new key wins over an old one of the same name, since readers
+    take the last. This is what lets enrich add jobs to a sample for a tenth of the cost of encoding it.
     """
-    first = payload[0]
-    if 0x80 <= first <= 0x8F:
-        count, body = first & 0x0F, 1
-    elif first == 0xDE:
-        count, body = int.from_bytes(payload[1:3], "big"), 3
-    elif first == 0xDF:
-        count, body = int.from_bytes(payload[1:5], "big"), 5
-    else:
-        raise EncodeError("not a MessagePack map")
-    count += len(extra)
-    head = bytes((0x80 | count,)) if count < 16 else b"\xde" + count.to_bytes(2, "big")
+    count, start = _header(payload)
+    count += extra.count
     if count > 0xFFFF:
         raise EncodeError("too many keys")
-    packed = msgpack.packb(extra)
-    skip = 1 if len(extra) < 16 else 3
-    return head + payload[body:] + packed[skip:]
+    head = bytes((0x80 | count,)) if count < 16 else b"\xde" + count.to_bytes(2, "big")
+    return b"".join((head, memoryview(payload)[start:], extra.body))
+
+
+def _header(packed: bytes) -> tuple[int, int]:
+    """Return how many keys a packed map has and where its first one starts."""
+    first = packed[0]
+    if 0x80 <= first <= 0x8F:
+        return first & 0x0F, 1
+    if first == 0xDE:
+        return int.from_bytes(packed[1:3], "big"), 3
+    if first == 0xDF:
+        return int.from_bytes(packed[1:5], "big"), 5
+    raise EncodeError("not a MessagePack map")

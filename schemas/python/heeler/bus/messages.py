@@ -221,6 +221,7 @@ class JobSample(TypedDict, total=False):
     job_source: list[str | None]
     jobs: dict[str, dict[str, Any]]
     shard: Required[int]
+    several: dict[str, list[str]]
 
 
 class JobKernelEvent(TypedDict, total=False):
@@ -536,6 +537,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'job_source': List(Maybe(Str(0))),
             'jobs': Map(Map(Any_())),
             'shard': Int(0, None),
+            'several': Map(List(Str(0))),
         },
         ['boot', 'cluster', 'gpu', 'job', 'last', 'mean', 'node', 'reads', 'seq', 'shard', 'ts', 'v', 'window_ns'],
     ),
