@@ -90,6 +90,7 @@ void counters_rebase(const struct scenario *before, const struct scenario *after
     }
 }
 
+int64_t counters_upto(unsigned unit) { return upto_ns[unit]; }
 double counter_value(unsigned unit, enum counter counter) { return total[unit][counter]; }
 
 bool field_is_counter(enum field field, enum counter *counter) {

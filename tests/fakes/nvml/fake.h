@@ -11,6 +11,9 @@
 enum { MAX_GPUS = 32, MAX_MIG = 8, MAX_LINKS = 18, MAX_PROCESSES = 512, MAX_EVENTS = 256, MAX_UNITS = MAX_GPUS * (1 + MAX_MIG) };
 enum { NO_OVERRIDE = -1, UNLINKED = 36 };
 
+/* NVML's own numbers for generations of NVLink; the counters changed with 5.0. */
+enum { NVLINK_2_2 = 3, NVLINK_3_0 = 4, NVLINK_4_0 = 6, NVLINK_5_0 = 7 };
+
 /* A board as sold: defaults that follow from its name. */
 struct model {
     const char *match;
@@ -106,6 +109,7 @@ enum counter {
 };
 void counters_advance(const struct scenario *s, unsigned unit);
 void counters_rebase(const struct scenario *before, const struct scenario *after);
+int64_t counters_upto(unsigned unit);
 double counter_value(unsigned unit, enum counter counter);
 bool field_is_counter(enum field field, enum counter *counter);
 

@@ -125,7 +125,7 @@ static double sum_of(const struct gpu *g, enum link_field field) {
 }
 
 static nvmlReturn_t link_count(const struct call *c, const struct link_row *row, const nvmlFieldValue_t *v, double *out) {
-    bool is_nvlink5 = c->gpu->model->nvlink_version >= 5;
+    bool is_nvlink5 = c->gpu->model->nvlink_version >= NVLINK_5_0;
     unsigned link = row->how == BY_SCOPE ? v->scopeId : row->link + v->fieldId - row->first;
     nvmlReturn_t result = override_of(c->data, F_nvlink_errors);
     if (result != NVML_SUCCESS) return result;
@@ -152,7 +152,7 @@ enum { SPEED_L0 = 84, SPEED_L5 = 89, SPEED_COMMON = 90, LINK_COUNT = 91, SPEED_L
 enum { PACKET_BYTES = 144 };
 
 static double link_mbps(const struct gpu *g) {
-    return g->model->nvlink_version >= 5 ? 53125 : g->model->nvlink_version >= 3 ? 26562 : 25781;
+    return g->model->nvlink_version >= NVLINK_5_0 ? 53125 : g->model->nvlink_version >= NVLINK_4_0 ? 26562 : 25000;
 }
 
 static nvmlReturn_t link_speed(const struct call *c, unsigned link, double *out) {
@@ -175,7 +175,7 @@ static nvmlReturn_t link_fact(const struct call *c, const nvmlFieldValue_t *v, d
     if (id == SPEED_COMMON) return NVML_SUCCESS;
     if (v->scopeId >= g->model->nvlinks) return NVML_ERROR_INVALID_ARGUMENT;
     if (id == SPEED_BY_SCOPE) return link_speed(c, v->scopeId, out);
-    *out = id == STATE_BY_SCOPE ? g->link[v->scopeId][L_up] != 0 : g->model->nvlink_version + 3;
+    *out = id == STATE_BY_SCOPE ? g->link[v->scopeId][L_up] != 0 : g->model->nvlink_version;
     return NVML_SUCCESS;
 }
 
@@ -187,7 +187,7 @@ static bool is_link_fact(unsigned id) {
 static nvmlReturn_t traffic(const struct call *c, const nvmlFieldValue_t *v, double *out) {
     bool is_nvlink5 = v->fieldId >= XMIT_PACKETS;
     bool sent = v->fieldId == DATA_TX || v->fieldId == RAW_TX || v->fieldId == XMIT_PACKETS || v->fieldId == XMIT_BYTES;
-    if (is_nvlink5 != (c->gpu->model->nvlink_version >= 5)) return NVML_ERROR_NOT_SUPPORTED;
+    if (is_nvlink5 != (c->gpu->model->nvlink_version >= NVLINK_5_0)) return NVML_ERROR_NOT_SUPPORTED;
     nvmlReturn_t result = link_traffic(c, sent ? F_nvlink_tx_total : F_nvlink_rx_total, v->scopeId, out);
     if (v->fieldId == RAW_TX || v->fieldId == RAW_RX) *out *= 1.125; /* with headers */
     if (is_nvlink5) *out *= 1024;

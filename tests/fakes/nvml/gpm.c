@@ -42,7 +42,7 @@ NVML_API nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupp
 static void take(const struct scenario *s, unsigned unit, struct nvmlGpmSample_st *sample) {
     counters_advance(s, unit);
     sample->unit = unit;
-    sample->taken_ns = monotonic_ns();
+    sample->taken_ns = counters_upto(unit);
     for (int i = 0; i < C_COUNT; i++) sample->total[i] = counter_value(unit, (enum counter)i);
 }
 

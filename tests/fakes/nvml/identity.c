@@ -9,13 +9,13 @@
 
 /* The first row whose text occurs in the model name wins; the last row matches everything. */
 static const struct model models[] = {
-    {"GB200", 189471391744., 1200, 2062, 3996, 10, 10, 0, 0x294110DE, 148, 18944, 18, 5, 6, true, true, true, false},
-    {"B200", 191503532032., 1000, 1965, 3996, 10, 10, 0, 0x290110DE, 148, 18944, 18, 5, 5, true, true, true, false},
-    {"H200", 150754820096., 700, 1980, 3201, 9, 9, 0, 0x233510DE, 132, 16896, 18, 4, 5, true, true, true, false},
-    {"A100", 85899345920., 400, 1410, 1593, 7, 8, 0, 0x20B210DE, 108, 6912, 12, 3, 4, false, true, true, false},
+    {"GB200", 189471391744., 1200, 2062, 3996, 10, 10, 0, 0x294110DE, 148, 18944, 18, NVLINK_5_0, 6, true, true, true, false},
+    {"B200", 191503532032., 1000, 1965, 3996, 10, 10, 0, 0x290110DE, 148, 18944, 18, NVLINK_5_0, 5, true, true, true, false},
+    {"H200", 150754820096., 700, 1980, 3201, 9, 9, 0, 0x233510DE, 132, 16896, 18, NVLINK_4_0, 5, true, true, true, false},
+    {"A100", 85899345920., 400, 1410, 1593, 7, 8, 0, 0x20B210DE, 108, 6912, 12, NVLINK_3_0, 4, false, true, true, false},
     {"L40S", 48305799168., 350, 2520, 9001, 8, 8, 9, 0x26B910DE, 142, 18176, 0, 0, 4, false, false, true, true},
-    {"V100", 34359738368., 300, 1530, 877, 5, 7, 0, 0x1DB510DE, 80, 5120, 6, 2, 3, false, false, false, false},
-    {"", 85520809984., 700, 1980, 2619, 9, 9, 0, 0x233010DE, 132, 16896, 18, 4, 5, true, true, true, false},
+    {"V100", 34359738368., 300, 1530, 877, 5, 7, 0, 0x1DB510DE, 80, 5120, 6, NVLINK_2_2, 3, false, false, false, false},
+    {"", 85520809984., 700, 1980, 2619, 9, 9, 0, 0x233010DE, 132, 16896, 18, NVLINK_4_0, 5, true, true, true, false},
 };
 
 #define FIELD_INFO(id, unit, idle, group, flags) {#id, unit, idle, F_##group, flags},

@@ -45,9 +45,7 @@ static nvmlReturn_t link_begin(struct call *c, nvmlDevice_t device, unsigned lin
         return NVML_SUCCESS; \
     }
 LINK_GETTER(nvmlDeviceGetNvLinkState, nvmlEnableState_t, F_nvlink_state, c.gpu->link[link][L_up] != 0)
-/* NVML numbers NVLink 4.0 as 7 and 5.0 as 8; older versions by their own numbers. */
-LINK_GETTER(nvmlDeviceGetNvLinkVersion, unsigned int, F_nvlink_state,
-            c.gpu->model->nvlink_version >= 4 ? c.gpu->model->nvlink_version + 3 : c.gpu->model->nvlink_version + 2)
+LINK_GETTER(nvmlDeviceGetNvLinkVersion, unsigned int, F_nvlink_state, c.gpu->model->nvlink_version)
 LINK_GETTER(nvmlDeviceGetNvLinkRemoteDeviceType, nvmlIntNvLinkDeviceType_t, F_nvlink_state, NVML_NVLINK_DEVICE_TYPE_SWITCH)
 
 NVML_API nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability,
@@ -68,7 +66,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsig
     if (count == NULL || counter >= NVML_NVLINK_ERROR_COUNT) return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t result = link_begin(&c, device, link, F_nvlink_errors);
     if (result != NVML_SUCCESS) return result;
-    if (c.gpu->model->nvlink_version >= 5) result = NVML_ERROR_NOT_SUPPORTED;
+    if (c.gpu->model->nvlink_version >= NVLINK_5_0) result = NVML_ERROR_NOT_SUPPORTED;
     else *count = to_u64(c.gpu->link[link][fields[counter]]);
     call_end();
     return result;

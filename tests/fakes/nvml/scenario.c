@@ -121,9 +121,9 @@ static nvmlReturn_t init(void) {
         path = strdup(wanted);
         memset(&seen, 0, sizeof seen);
     }
-    if (scenario == NULL) load_default();
     looked_ns = 0;
     refresh();
+    if (scenario == NULL) load_default();
     nvmlReturn_t result = scenario == NULL ? NVML_ERROR_MEMORY : (nvmlReturn_t)scenario->init_error;
     if (result == NVML_SUCCESS) users++;
     unlock();
