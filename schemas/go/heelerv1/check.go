@@ -1,6 +1,7 @@
 package heelerv1
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +11,8 @@ import (
 type need struct {
 	keys []string
 	sub  map[string]*need
+	// noNull refuses null values, which elsewhere mean absent: a column is a list.
+	noNull bool
 }
 
 var nodeKeys = []string{"v", "cluster", "node", "ts", "boot", "seq"}
@@ -58,7 +61,10 @@ func nodeNeed(sub map[string]*need, more ...string) *need {
 
 func sampleNeed(more ...string) *need {
 	keys := append([]string{"window_ns", "reads", "gpu", "mean", "last"}, more...)
-	return nodeNeed(map[string]*need{"gpu": {keys: []string{"uuid"}}}, keys...)
+	columns := &need{noNull: true}
+	return nodeNeed(map[string]*need{
+		"gpu": {keys: []string{"uuid"}}, "mean": columns, "min": columns, "max": columns, "last": columns,
+	}, keys...)
 }
 
 func findingNeed() *need {
@@ -152,9 +158,17 @@ func name(what, value string) error {
 	return nil
 }
 
+// after1970 refuses times before the epoch.
+func after1970(ts int64) error {
+	if ts < 0 {
+		return errors.New("ts is negative")
+	}
+	return nil
+}
+
 func (h *Header) check() error {
-	if h.TS < 0 {
-		return fmt.Errorf("ts is negative")
+	if err := after1970(h.TS); err != nil {
+		return err
 	}
 	if err := name("cluster", h.Cluster); err != nil {
 		return err
@@ -167,6 +181,9 @@ func (m *GpuSample) check() error {
 		return err
 	}
 	n := len(m.GPU.UUID)
+	if twin, ok := repeated(m.GPU.UUID); ok {
+		return fmt.Errorf("two GPUs have the UUID %s", twin)
+	}
 	for part, columns := range map[string]map[string]Column{
 		"mean": m.Mean, "min": m.Min, "max": m.Max, "last": m.Last,
 	} {
@@ -190,6 +207,17 @@ func (m *GpuSample) check() error {
 		}
 	}
 	return nil
+}
+
+func repeated(names []string) (string, bool) {
+	seen := make(map[string]bool, len(names))
+	for _, n := range names {
+		if seen[n] {
+			return n, true
+		}
+		seen[n] = true
+	}
+	return "", false
 }
 
 // lengthOr is the length of a column, or n where there is none.
@@ -219,33 +247,30 @@ func (m *JobSample) check() error {
 }
 
 func (m *JobEvent) check() error {
-	if err := name("cluster", m.Cluster); err != nil {
-		return err
-	}
-	return name("job_id", m.JobID)
+	return errors.Join(after1970(m.TS), name("cluster", m.Cluster), name("job_id", m.JobID))
 }
 
 func (m *NodeState) check() error {
-	if err := name("cluster", m.Cluster); err != nil {
-		return err
-	}
-	return name("node", m.Node)
+	return errors.Join(after1970(m.TS), name("cluster", m.Cluster), name("node", m.Node))
 }
 
-func (m *ClusterState) check() error { return name("cluster", m.Cluster) }
+func (m *ClusterState) check() error { return errors.Join(after1970(m.TS), name("cluster", m.Cluster)) }
 
 func (m *Finding) check() error {
 	if f := float64(m.Confidence); math.IsNaN(f) || f < 0 || f > 1 {
 		return fmt.Errorf("confidence %v is not between 0 and 1", f)
 	}
-	return name("cluster", m.Cluster)
+	for _, e := range m.Evidence {
+		switch e.Value.(type) {
+		case []any, map[string]any, []byte, bool:
+			return fmt.Errorf("value of %s is neither a number nor text", e.Metric)
+		}
+	}
+	return errors.Join(after1970(m.TS), after1970(m.FirstTS), name("cluster", m.Cluster))
 }
 
 func (m *DrainAction) check() error {
-	if err := name("cluster", m.Cluster); err != nil {
-		return err
-	}
-	return name("node", m.Node)
+	return errors.Join(after1970(m.TS), name("cluster", m.Cluster), name("node", m.Node))
 }
 
-func (m *DeadLetter) check() error { return name("cluster", m.Cluster) }
+func (m *DeadLetter) check() error { return errors.Join(after1970(m.TS), name("cluster", m.Cluster)) }

@@ -13,7 +13,7 @@ type Finding struct {
 	Entity     Entity       `msg:"entity"`
 	Node       string       `msg:"node,omitempty"`
 	JobID      string       `msg:"job_id,omitempty"`
-	Jobs       []string     `msg:"jobs,omitempty"`
+	Jobs       []string     `msg:"jobs,omitempty,allownil"`
 	Cause      string       `msg:"cause,omitempty"`
 	FirstTS    int64        `msg:"first_ts"`
 	TS         int64        `msg:"ts"`
@@ -90,8 +90,8 @@ type DrainAction struct {
 	FindingTS *int64         `msg:"finding_ts,omitempty"`
 	Kind      string         `msg:"kind,omitempty"`
 	JobID     string         `msg:"job_id,omitempty"`
-	Before    map[string]any `msg:"before,omitempty"`
-	After     map[string]any `msg:"after,omitempty"`
+	Before    map[string]any `msg:"before,omitempty,allownil"`
+	After     map[string]any `msg:"after,omitempty,allownil"`
 }
 
 // Verdict is proposed, refused, approved, done, verified, failed, undrained or unknown.
@@ -111,7 +111,7 @@ type DeadLetter struct {
 	Why     DeadWhy `msg:"why"`
 	Error   string  `msg:"error"`
 	By      string  `msg:"by"`
-	Payload []byte  `msg:"payload,omitempty"`
+	Payload []byte  `msg:"payload,omitempty,allownil"`
 }
 
 // DeadWhy is undecodable, invalid, poison, hostile_subject or unknown.

@@ -521,60 +521,70 @@ func (z *DrainAction) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				return
 			}
 		case "before":
-			var zb0003 uint32
-			zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Before")
-				return
-			}
-			if z.Before == nil {
-				z.Before = make(map[string]interface{}, zb0003)
-			} else if len(z.Before) > 0 {
-				clear(z.Before)
-			}
-			for zb0003 > 0 {
-				var za0002 interface{}
-				zb0003--
-				var za0001 string
-				za0001, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Before = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Before")
 					return
 				}
-				za0002, bts, err = msgp.ReadIntfBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Before", za0001)
-					return
+				if z.Before == nil {
+					z.Before = make(map[string]interface{}, zb0003)
+				} else if len(z.Before) > 0 {
+					clear(z.Before)
 				}
-				z.Before[za0001] = za0002
+				for zb0003 > 0 {
+					var za0002 interface{}
+					zb0003--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Before")
+						return
+					}
+					za0002, bts, err = msgp.ReadIntfBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Before", za0001)
+						return
+					}
+					z.Before[za0001] = za0002
+				}
 			}
 		case "after":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "After")
-				return
-			}
-			if z.After == nil {
-				z.After = make(map[string]interface{}, zb0004)
-			} else if len(z.After) > 0 {
-				clear(z.After)
-			}
-			for zb0004 > 0 {
-				var za0004 interface{}
-				zb0004--
-				var za0003 string
-				za0003, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.After = nil
+			} else {
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "After")
 					return
 				}
-				za0004, bts, err = msgp.ReadIntfBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "After", za0003)
-					return
+				if z.After == nil {
+					z.After = make(map[string]interface{}, zb0004)
+				} else if len(z.After) > 0 {
+					clear(z.After)
 				}
-				z.After[za0003] = za0004
+				for zb0004 > 0 {
+					var za0004 interface{}
+					zb0004--
+					var za0003 string
+					za0003, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "After")
+						return
+					}
+					za0004, bts, err = msgp.ReadIntfBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "After", za0003)
+						return
+					}
+					z.After[za0003] = za0004
+				}
 			}
 		default:
 			bts, err = msgp.Skip(bts)
@@ -1434,22 +1444,27 @@ func (z *Finding) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				return
 			}
 		case "jobs":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Jobs")
-				return
-			}
-			if cap(z.Jobs) >= int(zb0004) {
-				z.Jobs = (z.Jobs)[:zb0004]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Jobs = nil
 			} else {
-				z.Jobs = make([]string, zb0004)
-			}
-			for za0001 := range z.Jobs {
-				z.Jobs[za0001], bts, err = msgp.ReadStringBytes(bts)
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Jobs", za0001)
+					err = msgp.WrapError(err, "Jobs")
 					return
+				}
+				if z.Jobs != nil && cap(z.Jobs) >= int(zb0004) {
+					z.Jobs = (z.Jobs)[:zb0004]
+				} else {
+					z.Jobs = make([]string, zb0004)
+				}
+				for za0001 := range z.Jobs {
+					z.Jobs[za0001], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Jobs", za0001)
+						return
+					}
 				}
 			}
 		case "cause":

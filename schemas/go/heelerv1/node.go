@@ -31,15 +31,15 @@ type GpuSample struct {
 	GPU GpuColumns `msg:"gpu"`
 	// Mean, Min and Max are over the readings of the window; Last holds counters and states at its end.
 	Mean map[string]Column `msg:"mean"`
-	Min  map[string]Column `msg:"min,omitempty"`
-	Max  map[string]Column `msg:"max,omitempty"`
+	Min  map[string]Column `msg:"min,omitempty,allownil"`
+	Max  map[string]Column `msg:"max,omitempty,allownil"`
 	Last map[string]Column `msg:"last"`
 	// Absent says why a column could not be read.
-	Absent map[string]string `msg:"absent,omitempty"`
+	Absent map[string]string `msg:"absent,omitempty,allownil"`
 	// State is one of the GpuState values per GPU, nil where not known.
-	State []*GpuState `msg:"state,omitempty"`
+	State []*GpuState `msg:"state,omitempty,allownil"`
 	// Procs are the compute processes.
-	Procs []Proc `msg:"procs,omitempty"`
+	Procs []Proc `msg:"procs,omitempty,allownil"`
 }
 
 // Column has one Value per GPU.
@@ -50,13 +50,13 @@ type GpuColumns struct {
 	// UUID is the only stable name of a GPU.
 	UUID []string `msg:"uuid"`
 	// Index is the NVML index, which may shift when a GPU is lost.
-	Index []*int64 `msg:"index,omitempty"`
+	Index []*int64 `msg:"index,omitempty,allownil"`
 	// PCI is the address as 0000:3b:00.
-	PCI []*string `msg:"pci,omitempty"`
+	PCI []*string `msg:"pci,omitempty,allownil"`
 	// Minor is N of /dev/nvidiaN, which is what Slurm's IDX counts.
-	Minor []*int64 `msg:"minor,omitempty"`
+	Minor []*int64 `msg:"minor,omitempty,allownil"`
 	// Model is the product name.
-	Model []*string `msg:"model,omitempty"`
+	Model []*string `msg:"model,omitempty,allownil"`
 }
 
 // GpuState says whether a GPU answers.
@@ -78,7 +78,7 @@ type IbSample struct {
 	// Ports are in the order of device and port.
 	Ports []IbPort `msg:"ports"`
 	// Absent says what could not be read at all, and why.
-	Absent map[string]string `msg:"absent,omitempty"`
+	Absent map[string]string `msg:"absent,omitempty,allownil"`
 }
 
 // IbPort is one port as the kernel shows it.
@@ -93,11 +93,11 @@ type IbPort struct {
 	// RateGbps means something only while the port is active.
 	RateGbps *Number `msg:"rate_gbps,omitempty"`
 	// Counters are as the kernel counts, except that port_xmit_data and port_rcv_data are bytes here.
-	Counters map[string]uint64 `msg:"counters,omitempty"`
+	Counters map[string]uint64 `msg:"counters,omitempty,allownil"`
 	// Saturated names counters that stand at the top of their width and say nothing any more.
-	Saturated []string `msg:"saturated,omitempty"`
+	Saturated []string `msg:"saturated,omitempty,allownil"`
 	// Absent names counters and files that could not be read, and why.
-	Absent map[string]string `msg:"absent,omitempty"`
+	Absent map[string]string `msg:"absent,omitempty,allownil"`
 }
 
 // LinkLayer is infiniband, ethernet or unknown.
@@ -132,13 +132,13 @@ type KernelEvent struct {
 	// Text is the line after the code.
 	Text string `msg:"text,omitempty"`
 	// Detail holds the parsed parts of the text.
-	Detail map[string]any `msg:"detail,omitempty"`
+	Detail map[string]any `msg:"detail,omitempty,allownil"`
 	// KmsgSeq is the sequence number of the kernel log record.
 	KmsgSeq *uint64 `msg:"kmsg_seq,omitempty"`
 	// TSMonoUS is microseconds since boot.
 	TSMonoUS *uint64 `msg:"ts_mono_us,omitempty"`
 	// Witness says who saw it: kmsg, nvml.
-	Witness []string `msg:"witness,omitempty"`
+	Witness []string `msg:"witness,omitempty,allownil"`
 	// Trusted is false when the record did not come from the kernel itself.
 	Trusted *bool `msg:"trusted,omitempty"`
 	// Count is how many equal lines this stands for.
@@ -212,7 +212,7 @@ type CollectorStatus struct {
 	Skipped       *uint64 `msg:"skipped,omitempty"`
 	// Counts are the collector's own counters, such as rejected readings. An addition to the schema's keys, which
 	// readers that do not know it ignore.
-	Counts map[string]uint64 `msg:"counts,omitempty"`
+	Counts map[string]uint64 `msg:"counts,omitempty,allownil"`
 }
 
 // CollectorState is the state of a collector.
@@ -238,7 +238,7 @@ type Inventory struct {
 	NVML   string `msg:"nvml,omitempty"`
 	Kernel string `msg:"kernel,omitempty"`
 	GPUs   []Gpu  `msg:"gpus"`
-	HCAs   []Hca  `msg:"hcas,omitempty"`
+	HCAs   []Hca  `msg:"hcas,omitempty,allownil"`
 }
 
 // Gpu is one GPU of an inventory.
@@ -273,9 +273,9 @@ type PrologEvent struct {
 	Event  PrologKind `msg:"event"`
 	JobID  string     `msg:"job_id"`
 	// UUIDs are those of the GPUs that the job got here.
-	UUIDs []string `msg:"uuids,omitempty"`
+	UUIDs []string `msg:"uuids,omitempty,allownil"`
 	// Indices are Slurm's, which are device minors.
-	Indices []int64 `msg:"indices,omitempty"`
+	Indices []int64 `msg:"indices,omitempty,allownil"`
 }
 
 // PrologKind is started, ended or unknown.
@@ -287,9 +287,11 @@ type JobSample struct {
 	// Job is the job id per GPU, nil when no job holds it.
 	Job []*string `msg:"job"`
 	// JobSource says how the job is known: process, prolog, slurm_index, whole_node.
-	JobSource []*string `msg:"job_source,omitempty"`
+	JobSource []*string `msg:"job_source,omitempty,allownil"`
 	// Jobs is what the ids in Job stand for: user, account, partition, qos, name.
-	Jobs map[string]map[string]any `msg:"jobs,omitempty"`
+	Jobs map[string]map[string]any `msg:"jobs,omitempty,allownil"`
+	// Several holds the jobs, by GPU position, where more than one runs on a GPU.
+	Several map[string][]string `msg:"several,omitempty,allownil"`
 	// Shard is [Shard] of the job, or of the node without one.
 	Shard uint64 `msg:"shard"`
 }

@@ -775,32 +775,37 @@ func (z *CollectorStatus) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "counts":
-			var zb0003 uint32
-			zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Counts")
-				return
-			}
-			if z.Counts == nil {
-				z.Counts = make(map[string]uint64, zb0003)
-			} else if len(z.Counts) > 0 {
-				clear(z.Counts)
-			}
-			for zb0003 > 0 {
-				var za0002 uint64
-				zb0003--
-				var za0001 string
-				za0001, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Counts = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Counts")
 					return
 				}
-				za0002, bts, err = msgp.ReadUint64Bytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Counts", za0001)
-					return
+				if z.Counts == nil {
+					z.Counts = make(map[string]uint64, zb0003)
+				} else if len(z.Counts) > 0 {
+					clear(z.Counts)
 				}
-				z.Counts[za0001] = za0002
+				for zb0003 > 0 {
+					var za0002 uint64
+					zb0003--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Counts")
+						return
+					}
+					za0002, bts, err = msgp.ReadUint64Bytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Counts", za0001)
+						return
+					}
+					z.Counts[za0001] = za0002
+				}
 			}
 		default:
 			bts, err = msgp.Skip(bts)
@@ -1355,122 +1360,142 @@ func (z *GpuColumns) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "index":
-			var zb0003 uint32
-			zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Index")
-				return
-			}
-			if cap(z.Index) >= int(zb0003) {
-				z.Index = (z.Index)[:zb0003]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Index = nil
 			} else {
-				z.Index = make([]*int64, zb0003)
-			}
-			for za0002 := range z.Index {
-				if msgp.IsNil(bts) {
-					bts, err = msgp.ReadNilBytes(bts)
-					if err != nil {
-						return
-					}
-					z.Index[za0002] = nil
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Index")
+					return
+				}
+				if z.Index != nil && cap(z.Index) >= int(zb0003) {
+					z.Index = (z.Index)[:zb0003]
 				} else {
-					if z.Index[za0002] == nil {
-						z.Index[za0002] = new(int64)
-					}
-					*z.Index[za0002], bts, err = msgp.ReadInt64Bytes(bts)
-					if err != nil {
-						err = msgp.WrapError(err, "Index", za0002)
-						return
+					z.Index = make([]*int64, zb0003)
+				}
+				for za0002 := range z.Index {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.Index[za0002] = nil
+					} else {
+						if z.Index[za0002] == nil {
+							z.Index[za0002] = new(int64)
+						}
+						*z.Index[za0002], bts, err = msgp.ReadInt64Bytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Index", za0002)
+							return
+						}
 					}
 				}
 			}
 		case "pci":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "PCI")
-				return
-			}
-			if cap(z.PCI) >= int(zb0004) {
-				z.PCI = (z.PCI)[:zb0004]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.PCI = nil
 			} else {
-				z.PCI = make([]*string, zb0004)
-			}
-			for za0003 := range z.PCI {
-				if msgp.IsNil(bts) {
-					bts, err = msgp.ReadNilBytes(bts)
-					if err != nil {
-						return
-					}
-					z.PCI[za0003] = nil
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "PCI")
+					return
+				}
+				if z.PCI != nil && cap(z.PCI) >= int(zb0004) {
+					z.PCI = (z.PCI)[:zb0004]
 				} else {
-					if z.PCI[za0003] == nil {
-						z.PCI[za0003] = new(string)
-					}
-					*z.PCI[za0003], bts, err = msgp.ReadStringBytes(bts)
-					if err != nil {
-						err = msgp.WrapError(err, "PCI", za0003)
-						return
+					z.PCI = make([]*string, zb0004)
+				}
+				for za0003 := range z.PCI {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.PCI[za0003] = nil
+					} else {
+						if z.PCI[za0003] == nil {
+							z.PCI[za0003] = new(string)
+						}
+						*z.PCI[za0003], bts, err = msgp.ReadStringBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "PCI", za0003)
+							return
+						}
 					}
 				}
 			}
 		case "minor":
-			var zb0005 uint32
-			zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Minor")
-				return
-			}
-			if cap(z.Minor) >= int(zb0005) {
-				z.Minor = (z.Minor)[:zb0005]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Minor = nil
 			} else {
-				z.Minor = make([]*int64, zb0005)
-			}
-			for za0004 := range z.Minor {
-				if msgp.IsNil(bts) {
-					bts, err = msgp.ReadNilBytes(bts)
-					if err != nil {
-						return
-					}
-					z.Minor[za0004] = nil
+				var zb0005 uint32
+				zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Minor")
+					return
+				}
+				if z.Minor != nil && cap(z.Minor) >= int(zb0005) {
+					z.Minor = (z.Minor)[:zb0005]
 				} else {
-					if z.Minor[za0004] == nil {
-						z.Minor[za0004] = new(int64)
-					}
-					*z.Minor[za0004], bts, err = msgp.ReadInt64Bytes(bts)
-					if err != nil {
-						err = msgp.WrapError(err, "Minor", za0004)
-						return
+					z.Minor = make([]*int64, zb0005)
+				}
+				for za0004 := range z.Minor {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.Minor[za0004] = nil
+					} else {
+						if z.Minor[za0004] == nil {
+							z.Minor[za0004] = new(int64)
+						}
+						*z.Minor[za0004], bts, err = msgp.ReadInt64Bytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Minor", za0004)
+							return
+						}
 					}
 				}
 			}
 		case "model":
-			var zb0006 uint32
-			zb0006, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Model")
-				return
-			}
-			if cap(z.Model) >= int(zb0006) {
-				z.Model = (z.Model)[:zb0006]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Model = nil
 			} else {
-				z.Model = make([]*string, zb0006)
-			}
-			for za0005 := range z.Model {
-				if msgp.IsNil(bts) {
-					bts, err = msgp.ReadNilBytes(bts)
-					if err != nil {
-						return
-					}
-					z.Model[za0005] = nil
+				var zb0006 uint32
+				zb0006, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Model")
+					return
+				}
+				if z.Model != nil && cap(z.Model) >= int(zb0006) {
+					z.Model = (z.Model)[:zb0006]
 				} else {
-					if z.Model[za0005] == nil {
-						z.Model[za0005] = new(string)
-					}
-					*z.Model[za0005], bts, err = msgp.ReadStringBytes(bts)
-					if err != nil {
-						err = msgp.WrapError(err, "Model", za0005)
-						return
+					z.Model = make([]*string, zb0006)
+				}
+				for za0005 := range z.Model {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.Model[za0005] = nil
+					} else {
+						if z.Model[za0005] == nil {
+							z.Model[za0005] = new(string)
+						}
+						*z.Model[za0005], bts, err = msgp.ReadStringBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Model", za0005)
+							return
+						}
 					}
 				}
 			}
@@ -1801,86 +1826,96 @@ func (z *GpuSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				z.Mean[za0001] = za0002
 			}
 		case "min":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Min")
-				return
-			}
-			if z.Min == nil {
-				z.Min = make(map[string]Column, zb0004)
-			} else if len(z.Min) > 0 {
-				clear(z.Min)
-			}
-			for zb0004 > 0 {
-				var za0005 Column
-				zb0004--
-				var za0004 string
-				za0004, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Min = nil
+			} else {
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Min")
 					return
 				}
-				var zb0005 uint32
-				zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Min", za0004)
-					return
+				if z.Min == nil {
+					z.Min = make(map[string]Column, zb0004)
+				} else if len(z.Min) > 0 {
+					clear(z.Min)
 				}
-				if cap(za0005) >= int(zb0005) {
-					za0005 = (za0005)[:zb0005]
-				} else {
-					za0005 = make(Column, zb0005)
-				}
-				for za0006 := range za0005 {
-					bts, err = za0005[za0006].UnmarshalMsg(bts)
+				for zb0004 > 0 {
+					var za0005 Column
+					zb0004--
+					var za0004 string
+					za0004, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Min", za0004, za0006)
+						err = msgp.WrapError(err, "Min")
 						return
 					}
+					var zb0005 uint32
+					zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Min", za0004)
+						return
+					}
+					if cap(za0005) >= int(zb0005) {
+						za0005 = (za0005)[:zb0005]
+					} else {
+						za0005 = make(Column, zb0005)
+					}
+					for za0006 := range za0005 {
+						bts, err = za0005[za0006].UnmarshalMsg(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Min", za0004, za0006)
+							return
+						}
+					}
+					z.Min[za0004] = za0005
 				}
-				z.Min[za0004] = za0005
 			}
 		case "max":
-			var zb0006 uint32
-			zb0006, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Max")
-				return
-			}
-			if z.Max == nil {
-				z.Max = make(map[string]Column, zb0006)
-			} else if len(z.Max) > 0 {
-				clear(z.Max)
-			}
-			for zb0006 > 0 {
-				var za0008 Column
-				zb0006--
-				var za0007 string
-				za0007, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Max = nil
+			} else {
+				var zb0006 uint32
+				zb0006, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Max")
 					return
 				}
-				var zb0007 uint32
-				zb0007, bts, err = msgp.ReadArrayHeaderBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Max", za0007)
-					return
+				if z.Max == nil {
+					z.Max = make(map[string]Column, zb0006)
+				} else if len(z.Max) > 0 {
+					clear(z.Max)
 				}
-				if cap(za0008) >= int(zb0007) {
-					za0008 = (za0008)[:zb0007]
-				} else {
-					za0008 = make(Column, zb0007)
-				}
-				for za0009 := range za0008 {
-					bts, err = za0008[za0009].UnmarshalMsg(bts)
+				for zb0006 > 0 {
+					var za0008 Column
+					zb0006--
+					var za0007 string
+					za0007, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Max", za0007, za0009)
+						err = msgp.WrapError(err, "Max")
 						return
 					}
+					var zb0007 uint32
+					zb0007, bts, err = msgp.ReadArrayHeaderBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Max", za0007)
+						return
+					}
+					if cap(za0008) >= int(zb0007) {
+						za0008 = (za0008)[:zb0007]
+					} else {
+						za0008 = make(Column, zb0007)
+					}
+					for za0009 := range za0008 {
+						bts, err = za0008[za0009].UnmarshalMsg(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Max", za0007, za0009)
+							return
+						}
+					}
+					z.Max[za0007] = za0008
 				}
-				z.Max[za0007] = za0008
 			}
 		case "last":
 			var zb0008 uint32
@@ -1924,84 +1959,99 @@ func (z *GpuSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				z.Last[za0010] = za0011
 			}
 		case "absent":
-			var zb0010 uint32
-			zb0010, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Absent")
-				return
-			}
-			if z.Absent == nil {
-				z.Absent = make(map[string]string, zb0010)
-			} else if len(z.Absent) > 0 {
-				clear(z.Absent)
-			}
-			for zb0010 > 0 {
-				var za0014 string
-				zb0010--
-				var za0013 string
-				za0013, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Absent = nil
+			} else {
+				var zb0010 uint32
+				zb0010, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Absent")
 					return
 				}
-				za0014, bts, err = msgp.ReadStringBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Absent", za0013)
-					return
+				if z.Absent == nil {
+					z.Absent = make(map[string]string, zb0010)
+				} else if len(z.Absent) > 0 {
+					clear(z.Absent)
 				}
-				z.Absent[za0013] = za0014
-			}
-		case "state":
-			var zb0011 uint32
-			zb0011, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "State")
-				return
-			}
-			if cap(z.State) >= int(zb0011) {
-				z.State = (z.State)[:zb0011]
-			} else {
-				z.State = make([]*GpuState, zb0011)
-			}
-			for za0015 := range z.State {
-				if msgp.IsNil(bts) {
-					bts, err = msgp.ReadNilBytes(bts)
+				for zb0010 > 0 {
+					var za0014 string
+					zb0010--
+					var za0013 string
+					za0013, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
+						err = msgp.WrapError(err, "Absent")
 						return
 					}
-					z.State[za0015] = nil
-				} else {
-					if z.State[za0015] == nil {
-						z.State[za0015] = new(GpuState)
+					za0014, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent", za0013)
+						return
 					}
-					{
-						var zb0012 string
-						zb0012, bts, err = msgp.ReadStringBytes(bts)
+					z.Absent[za0013] = za0014
+				}
+			}
+		case "state":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.State = nil
+			} else {
+				var zb0011 uint32
+				zb0011, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "State")
+					return
+				}
+				if z.State != nil && cap(z.State) >= int(zb0011) {
+					z.State = (z.State)[:zb0011]
+				} else {
+					z.State = make([]*GpuState, zb0011)
+				}
+				for za0015 := range z.State {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
 						if err != nil {
-							err = msgp.WrapError(err, "State", za0015)
 							return
 						}
-						*z.State[za0015] = GpuState(zb0012)
+						z.State[za0015] = nil
+					} else {
+						if z.State[za0015] == nil {
+							z.State[za0015] = new(GpuState)
+						}
+						{
+							var zb0012 string
+							zb0012, bts, err = msgp.ReadStringBytes(bts)
+							if err != nil {
+								err = msgp.WrapError(err, "State", za0015)
+								return
+							}
+							*z.State[za0015] = GpuState(zb0012)
+						}
 					}
 				}
 			}
 		case "procs":
-			var zb0013 uint32
-			zb0013, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Procs")
-				return
-			}
-			if cap(z.Procs) >= int(zb0013) {
-				z.Procs = (z.Procs)[:zb0013]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Procs = nil
 			} else {
-				z.Procs = make([]Proc, zb0013)
-			}
-			for za0016 := range z.Procs {
-				bts, err = z.Procs[za0016].UnmarshalMsg(bts)
+				var zb0013 uint32
+				zb0013, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Procs", za0016)
+					err = msgp.WrapError(err, "Procs")
 					return
+				}
+				if z.Procs != nil && cap(z.Procs) >= int(zb0013) {
+					z.Procs = (z.Procs)[:zb0013]
+				} else {
+					z.Procs = make([]Proc, zb0013)
+				}
+				for za0016 := range z.Procs {
+					bts, err = z.Procs[za0016].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Procs", za0016)
+						return
+					}
 				}
 			}
 		default:
@@ -2656,79 +2706,94 @@ func (z *IbPort) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "counters":
-			var zb0005 uint32
-			zb0005, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Counters")
-				return
-			}
-			if z.Counters == nil {
-				z.Counters = make(map[string]uint64, zb0005)
-			} else if len(z.Counters) > 0 {
-				clear(z.Counters)
-			}
-			for zb0005 > 0 {
-				var za0002 uint64
-				zb0005--
-				var za0001 string
-				za0001, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Counters = nil
+			} else {
+				var zb0005 uint32
+				zb0005, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Counters")
 					return
 				}
-				za0002, bts, err = msgp.ReadUint64Bytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Counters", za0001)
-					return
+				if z.Counters == nil {
+					z.Counters = make(map[string]uint64, zb0005)
+				} else if len(z.Counters) > 0 {
+					clear(z.Counters)
 				}
-				z.Counters[za0001] = za0002
+				for zb0005 > 0 {
+					var za0002 uint64
+					zb0005--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Counters")
+						return
+					}
+					za0002, bts, err = msgp.ReadUint64Bytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Counters", za0001)
+						return
+					}
+					z.Counters[za0001] = za0002
+				}
 			}
 		case "saturated":
-			var zb0006 uint32
-			zb0006, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Saturated")
-				return
-			}
-			if cap(z.Saturated) >= int(zb0006) {
-				z.Saturated = (z.Saturated)[:zb0006]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Saturated = nil
 			} else {
-				z.Saturated = make([]string, zb0006)
-			}
-			for za0003 := range z.Saturated {
-				z.Saturated[za0003], bts, err = msgp.ReadStringBytes(bts)
+				var zb0006 uint32
+				zb0006, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Saturated", za0003)
+					err = msgp.WrapError(err, "Saturated")
 					return
+				}
+				if z.Saturated != nil && cap(z.Saturated) >= int(zb0006) {
+					z.Saturated = (z.Saturated)[:zb0006]
+				} else {
+					z.Saturated = make([]string, zb0006)
+				}
+				for za0003 := range z.Saturated {
+					z.Saturated[za0003], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Saturated", za0003)
+						return
+					}
 				}
 			}
 		case "absent":
-			var zb0007 uint32
-			zb0007, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Absent")
-				return
-			}
-			if z.Absent == nil {
-				z.Absent = make(map[string]string, zb0007)
-			} else if len(z.Absent) > 0 {
-				clear(z.Absent)
-			}
-			for zb0007 > 0 {
-				var za0005 string
-				zb0007--
-				var za0004 string
-				za0004, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Absent = nil
+			} else {
+				var zb0007 uint32
+				zb0007, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Absent")
 					return
 				}
-				za0005, bts, err = msgp.ReadStringBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Absent", za0004)
-					return
+				if z.Absent == nil {
+					z.Absent = make(map[string]string, zb0007)
+				} else if len(z.Absent) > 0 {
+					clear(z.Absent)
 				}
-				z.Absent[za0004] = za0005
+				for zb0007 > 0 {
+					var za0005 string
+					zb0007--
+					var za0004 string
+					za0004, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent")
+						return
+					}
+					za0005, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent", za0004)
+						return
+					}
+					z.Absent[za0004] = za0005
+				}
 			}
 		default:
 			bts, err = msgp.Skip(bts)
@@ -2932,32 +2997,37 @@ func (z *IbSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "absent":
-			var zb0003 uint32
-			zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Absent")
-				return
-			}
-			if z.Absent == nil {
-				z.Absent = make(map[string]string, zb0003)
-			} else if len(z.Absent) > 0 {
-				clear(z.Absent)
-			}
-			for zb0003 > 0 {
-				var za0003 string
-				zb0003--
-				var za0002 string
-				za0002, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Absent = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Absent")
 					return
 				}
-				za0003, bts, err = msgp.ReadStringBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Absent", za0002)
-					return
+				if z.Absent == nil {
+					z.Absent = make(map[string]string, zb0003)
+				} else if len(z.Absent) > 0 {
+					clear(z.Absent)
 				}
-				z.Absent[za0002] = za0003
+				for zb0003 > 0 {
+					var za0003 string
+					zb0003--
+					var za0002 string
+					za0002, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent")
+						return
+					}
+					za0003, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent", za0002)
+						return
+					}
+					z.Absent[za0002] = za0003
+				}
 			}
 		default:
 			bts, err = msgp.Skip(bts)
@@ -3230,22 +3300,27 @@ func (z *Inventory) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "hcas":
-			var zb0003 uint32
-			zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "HCAs")
-				return
-			}
-			if cap(z.HCAs) >= int(zb0003) {
-				z.HCAs = (z.HCAs)[:zb0003]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.HCAs = nil
 			} else {
-				z.HCAs = make([]Hca, zb0003)
-			}
-			for za0002 := range z.HCAs {
-				bts, err = z.HCAs[za0002].UnmarshalMsg(bts)
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "HCAs", za0002)
+					err = msgp.WrapError(err, "HCAs")
 					return
+				}
+				if z.HCAs != nil && cap(z.HCAs) >= int(zb0003) {
+					z.HCAs = (z.HCAs)[:zb0003]
+				} else {
+					z.HCAs = make([]Hca, zb0003)
+				}
+				for za0002 := range z.HCAs {
+					bts, err = z.HCAs[za0002].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "HCAs", za0002)
+						return
+					}
 				}
 			}
 		default:
@@ -3702,32 +3777,37 @@ func (z *JobKernelEvent) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				return
 			}
 		case "detail":
-			var zb0003 uint32
-			zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Detail")
-				return
-			}
-			if z.Detail == nil {
-				z.Detail = make(map[string]interface{}, zb0003)
-			} else if len(z.Detail) > 0 {
-				clear(z.Detail)
-			}
-			for zb0003 > 0 {
-				var za0002 interface{}
-				zb0003--
-				var za0001 string
-				za0001, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Detail = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Detail")
 					return
 				}
-				za0002, bts, err = msgp.ReadIntfBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Detail", za0001)
-					return
+				if z.Detail == nil {
+					z.Detail = make(map[string]interface{}, zb0003)
+				} else if len(z.Detail) > 0 {
+					clear(z.Detail)
 				}
-				z.Detail[za0001] = za0002
+				for zb0003 > 0 {
+					var za0002 interface{}
+					zb0003--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Detail")
+						return
+					}
+					za0002, bts, err = msgp.ReadIntfBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Detail", za0001)
+						return
+					}
+					z.Detail[za0001] = za0002
+				}
 			}
 		case "kmsg_seq":
 			if msgp.IsNil(bts) {
@@ -3764,22 +3844,27 @@ func (z *JobKernelEvent) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "witness":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Witness")
-				return
-			}
-			if cap(z.Witness) >= int(zb0004) {
-				z.Witness = (z.Witness)[:zb0004]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Witness = nil
 			} else {
-				z.Witness = make([]string, zb0004)
-			}
-			for za0003 := range z.Witness {
-				z.Witness[za0003], bts, err = msgp.ReadStringBytes(bts)
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Witness", za0003)
+					err = msgp.WrapError(err, "Witness")
 					return
+				}
+				if z.Witness != nil && cap(z.Witness) >= int(zb0004) {
+					z.Witness = (z.Witness)[:zb0004]
+				} else {
+					z.Witness = make([]string, zb0004)
+				}
+				for za0003 := range z.Witness {
+					z.Witness[za0003], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Witness", za0003)
+						return
+					}
 				}
 			}
 		case "trusted":
@@ -3954,8 +4039,8 @@ func (z *JobKernelEvent) Msgsize() (s int) {
 func (z *JobSample) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(20)
-	var zb0001Mask uint32 /* 20 bits */
+	zb0001Len := uint32(21)
+	var zb0001Mask uint32 /* 21 bits */
 	_ = zb0001Mask
 	if z.Min == nil {
 		zb0001Len--
@@ -3984,6 +4069,10 @@ func (z *JobSample) MarshalMsg(b []byte) (o []byte, err error) {
 	if z.Jobs == nil {
 		zb0001Len--
 		zb0001Mask |= 0x40000
+	}
+	if z.Several == nil {
+		zb0001Len--
+		zb0001Mask |= 0x80000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -4153,6 +4242,18 @@ func (z *JobSample) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
+		if (zb0001Mask & 0x80000) == 0 { // if not omitted
+			// string "several"
+			o = append(o, 0xa7, 0x73, 0x65, 0x76, 0x65, 0x72, 0x61, 0x6c)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Several)))
+			for za0023, za0024 := range z.Several {
+				o = msgp.AppendString(o, za0023)
+				o = msgp.AppendArrayHeader(o, uint32(len(za0024)))
+				for za0025 := range za0024 {
+					o = msgp.AppendString(o, za0024[za0025])
+				}
+			}
+		}
 		// string "shard"
 		o = append(o, 0xa5, 0x73, 0x68, 0x61, 0x72, 0x64)
 		o = msgp.AppendUint64(o, z.Shard)
@@ -4274,86 +4375,96 @@ func (z *JobSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				z.Mean[za0001] = za0002
 			}
 		case "min":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Min")
-				return
-			}
-			if z.Min == nil {
-				z.Min = make(map[string]Column, zb0004)
-			} else if len(z.Min) > 0 {
-				clear(z.Min)
-			}
-			for zb0004 > 0 {
-				var za0005 Column
-				zb0004--
-				var za0004 string
-				za0004, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Min = nil
+			} else {
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Min")
 					return
 				}
-				var zb0005 uint32
-				zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Min", za0004)
-					return
+				if z.Min == nil {
+					z.Min = make(map[string]Column, zb0004)
+				} else if len(z.Min) > 0 {
+					clear(z.Min)
 				}
-				if cap(za0005) >= int(zb0005) {
-					za0005 = (za0005)[:zb0005]
-				} else {
-					za0005 = make(Column, zb0005)
-				}
-				for za0006 := range za0005 {
-					bts, err = za0005[za0006].UnmarshalMsg(bts)
+				for zb0004 > 0 {
+					var za0005 Column
+					zb0004--
+					var za0004 string
+					za0004, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Min", za0004, za0006)
+						err = msgp.WrapError(err, "Min")
 						return
 					}
+					var zb0005 uint32
+					zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Min", za0004)
+						return
+					}
+					if cap(za0005) >= int(zb0005) {
+						za0005 = (za0005)[:zb0005]
+					} else {
+						za0005 = make(Column, zb0005)
+					}
+					for za0006 := range za0005 {
+						bts, err = za0005[za0006].UnmarshalMsg(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Min", za0004, za0006)
+							return
+						}
+					}
+					z.Min[za0004] = za0005
 				}
-				z.Min[za0004] = za0005
 			}
 		case "max":
-			var zb0006 uint32
-			zb0006, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Max")
-				return
-			}
-			if z.Max == nil {
-				z.Max = make(map[string]Column, zb0006)
-			} else if len(z.Max) > 0 {
-				clear(z.Max)
-			}
-			for zb0006 > 0 {
-				var za0008 Column
-				zb0006--
-				var za0007 string
-				za0007, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Max = nil
+			} else {
+				var zb0006 uint32
+				zb0006, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Max")
 					return
 				}
-				var zb0007 uint32
-				zb0007, bts, err = msgp.ReadArrayHeaderBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Max", za0007)
-					return
+				if z.Max == nil {
+					z.Max = make(map[string]Column, zb0006)
+				} else if len(z.Max) > 0 {
+					clear(z.Max)
 				}
-				if cap(za0008) >= int(zb0007) {
-					za0008 = (za0008)[:zb0007]
-				} else {
-					za0008 = make(Column, zb0007)
-				}
-				for za0009 := range za0008 {
-					bts, err = za0008[za0009].UnmarshalMsg(bts)
+				for zb0006 > 0 {
+					var za0008 Column
+					zb0006--
+					var za0007 string
+					za0007, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Max", za0007, za0009)
+						err = msgp.WrapError(err, "Max")
 						return
 					}
+					var zb0007 uint32
+					zb0007, bts, err = msgp.ReadArrayHeaderBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Max", za0007)
+						return
+					}
+					if cap(za0008) >= int(zb0007) {
+						za0008 = (za0008)[:zb0007]
+					} else {
+						za0008 = make(Column, zb0007)
+					}
+					for za0009 := range za0008 {
+						bts, err = za0008[za0009].UnmarshalMsg(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Max", za0007, za0009)
+							return
+						}
+					}
+					z.Max[za0007] = za0008
 				}
-				z.Max[za0007] = za0008
 			}
 		case "last":
 			var zb0008 uint32
@@ -4397,84 +4508,99 @@ func (z *JobSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				z.Last[za0010] = za0011
 			}
 		case "absent":
-			var zb0010 uint32
-			zb0010, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Absent")
-				return
-			}
-			if z.Absent == nil {
-				z.Absent = make(map[string]string, zb0010)
-			} else if len(z.Absent) > 0 {
-				clear(z.Absent)
-			}
-			for zb0010 > 0 {
-				var za0014 string
-				zb0010--
-				var za0013 string
-				za0013, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Absent = nil
+			} else {
+				var zb0010 uint32
+				zb0010, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Absent")
 					return
 				}
-				za0014, bts, err = msgp.ReadStringBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Absent", za0013)
-					return
+				if z.Absent == nil {
+					z.Absent = make(map[string]string, zb0010)
+				} else if len(z.Absent) > 0 {
+					clear(z.Absent)
 				}
-				z.Absent[za0013] = za0014
-			}
-		case "state":
-			var zb0011 uint32
-			zb0011, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "State")
-				return
-			}
-			if cap(z.State) >= int(zb0011) {
-				z.State = (z.State)[:zb0011]
-			} else {
-				z.State = make([]*GpuState, zb0011)
-			}
-			for za0015 := range z.State {
-				if msgp.IsNil(bts) {
-					bts, err = msgp.ReadNilBytes(bts)
+				for zb0010 > 0 {
+					var za0014 string
+					zb0010--
+					var za0013 string
+					za0013, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
+						err = msgp.WrapError(err, "Absent")
 						return
 					}
-					z.State[za0015] = nil
-				} else {
-					if z.State[za0015] == nil {
-						z.State[za0015] = new(GpuState)
+					za0014, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent", za0013)
+						return
 					}
-					{
-						var zb0012 string
-						zb0012, bts, err = msgp.ReadStringBytes(bts)
+					z.Absent[za0013] = za0014
+				}
+			}
+		case "state":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.State = nil
+			} else {
+				var zb0011 uint32
+				zb0011, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "State")
+					return
+				}
+				if z.State != nil && cap(z.State) >= int(zb0011) {
+					z.State = (z.State)[:zb0011]
+				} else {
+					z.State = make([]*GpuState, zb0011)
+				}
+				for za0015 := range z.State {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
 						if err != nil {
-							err = msgp.WrapError(err, "State", za0015)
 							return
 						}
-						*z.State[za0015] = GpuState(zb0012)
+						z.State[za0015] = nil
+					} else {
+						if z.State[za0015] == nil {
+							z.State[za0015] = new(GpuState)
+						}
+						{
+							var zb0012 string
+							zb0012, bts, err = msgp.ReadStringBytes(bts)
+							if err != nil {
+								err = msgp.WrapError(err, "State", za0015)
+								return
+							}
+							*z.State[za0015] = GpuState(zb0012)
+						}
 					}
 				}
 			}
 		case "procs":
-			var zb0013 uint32
-			zb0013, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Procs")
-				return
-			}
-			if cap(z.Procs) >= int(zb0013) {
-				z.Procs = (z.Procs)[:zb0013]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Procs = nil
 			} else {
-				z.Procs = make([]Proc, zb0013)
-			}
-			for za0016 := range z.Procs {
-				bts, err = z.Procs[za0016].UnmarshalMsg(bts)
+				var zb0013 uint32
+				zb0013, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Procs", za0016)
+					err = msgp.WrapError(err, "Procs")
 					return
+				}
+				if z.Procs != nil && cap(z.Procs) >= int(zb0013) {
+					z.Procs = (z.Procs)[:zb0013]
+				} else {
+					z.Procs = make([]Proc, zb0013)
+				}
+				for za0016 := range z.Procs {
+					bts, err = z.Procs[za0016].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Procs", za0016)
+						return
+					}
 				}
 			}
 		case "job":
@@ -4508,84 +4634,140 @@ func (z *JobSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "job_source":
-			var zb0015 uint32
-			zb0015, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "JobSource")
-				return
-			}
-			if cap(z.JobSource) >= int(zb0015) {
-				z.JobSource = (z.JobSource)[:zb0015]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.JobSource = nil
 			} else {
-				z.JobSource = make([]*string, zb0015)
-			}
-			for za0018 := range z.JobSource {
-				if msgp.IsNil(bts) {
-					bts, err = msgp.ReadNilBytes(bts)
-					if err != nil {
-						return
-					}
-					z.JobSource[za0018] = nil
+				var zb0015 uint32
+				zb0015, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "JobSource")
+					return
+				}
+				if z.JobSource != nil && cap(z.JobSource) >= int(zb0015) {
+					z.JobSource = (z.JobSource)[:zb0015]
 				} else {
-					if z.JobSource[za0018] == nil {
-						z.JobSource[za0018] = new(string)
-					}
-					*z.JobSource[za0018], bts, err = msgp.ReadStringBytes(bts)
-					if err != nil {
-						err = msgp.WrapError(err, "JobSource", za0018)
-						return
+					z.JobSource = make([]*string, zb0015)
+				}
+				for za0018 := range z.JobSource {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.JobSource[za0018] = nil
+					} else {
+						if z.JobSource[za0018] == nil {
+							z.JobSource[za0018] = new(string)
+						}
+						*z.JobSource[za0018], bts, err = msgp.ReadStringBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "JobSource", za0018)
+							return
+						}
 					}
 				}
 			}
 		case "jobs":
-			var zb0016 uint32
-			zb0016, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Jobs")
-				return
-			}
-			if z.Jobs == nil {
-				z.Jobs = make(map[string]map[string]interface{}, zb0016)
-			} else if len(z.Jobs) > 0 {
-				clear(z.Jobs)
-			}
-			for zb0016 > 0 {
-				var za0020 map[string]interface{}
-				zb0016--
-				var za0019 string
-				za0019, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Jobs = nil
+			} else {
+				var zb0016 uint32
+				zb0016, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Jobs")
 					return
 				}
-				var zb0017 uint32
-				zb0017, bts, err = msgp.ReadMapHeaderBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Jobs", za0019)
-					return
+				if z.Jobs == nil {
+					z.Jobs = make(map[string]map[string]interface{}, zb0016)
+				} else if len(z.Jobs) > 0 {
+					clear(z.Jobs)
 				}
-				if za0020 == nil {
-					za0020 = make(map[string]interface{}, zb0017)
-				} else if len(za0020) > 0 {
-					clear(za0020)
-				}
-				for zb0017 > 0 {
-					var za0022 interface{}
-					zb0017--
-					var za0021 string
-					za0021, bts, err = msgp.ReadStringBytes(bts)
+				for zb0016 > 0 {
+					var za0020 map[string]interface{}
+					zb0016--
+					var za0019 string
+					za0019, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Jobs")
+						return
+					}
+					var zb0017 uint32
+					zb0017, bts, err = msgp.ReadMapHeaderBytes(bts)
 					if err != nil {
 						err = msgp.WrapError(err, "Jobs", za0019)
 						return
 					}
-					za0022, bts, err = msgp.ReadIntfBytes(bts)
+					if za0020 == nil {
+						za0020 = make(map[string]interface{}, zb0017)
+					} else if len(za0020) > 0 {
+						clear(za0020)
+					}
+					for zb0017 > 0 {
+						var za0022 interface{}
+						zb0017--
+						var za0021 string
+						za0021, bts, err = msgp.ReadStringBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Jobs", za0019)
+							return
+						}
+						za0022, bts, err = msgp.ReadIntfBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Jobs", za0019, za0021)
+							return
+						}
+						za0020[za0021] = za0022
+					}
+					z.Jobs[za0019] = za0020
+				}
+			}
+		case "several":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Several = nil
+			} else {
+				var zb0018 uint32
+				zb0018, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Several")
+					return
+				}
+				if z.Several == nil {
+					z.Several = make(map[string][]string, zb0018)
+				} else if len(z.Several) > 0 {
+					clear(z.Several)
+				}
+				for zb0018 > 0 {
+					var za0024 []string
+					zb0018--
+					var za0023 string
+					za0023, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Jobs", za0019, za0021)
+						err = msgp.WrapError(err, "Several")
 						return
 					}
-					za0020[za0021] = za0022
+					var zb0019 uint32
+					zb0019, bts, err = msgp.ReadArrayHeaderBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Several", za0023)
+						return
+					}
+					if cap(za0024) >= int(zb0019) {
+						za0024 = (za0024)[:zb0019]
+					} else {
+						za0024 = make([]string, zb0019)
+					}
+					for za0025 := range za0024 {
+						za0024[za0025], bts, err = msgp.ReadStringBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Several", za0023, za0025)
+							return
+						}
+					}
+					z.Several[za0023] = za0024
 				}
-				z.Jobs[za0019] = za0020
 			}
 		case "shard":
 			z.Shard, bts, err = msgp.ReadUint64Bytes(bts)
@@ -4692,6 +4874,16 @@ func (z *JobSample) Msgsize() (s int) {
 					_ = za0022
 					s += msgp.StringPrefixSize + len(za0021) + msgp.GuessSize(za0022)
 				}
+			}
+		}
+	}
+	s += 8 + msgp.MapHeaderSize
+	if z.Several != nil {
+		for za0023, za0024 := range z.Several {
+			_ = za0024
+			s += msgp.StringPrefixSize + len(za0023) + msgp.ArrayHeaderSize
+			for za0025 := range za0024 {
+				s += msgp.StringPrefixSize + len(za0024[za0025])
 			}
 		}
 	}
@@ -5110,32 +5302,37 @@ func (z *KernelEvent) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				return
 			}
 		case "detail":
-			var zb0003 uint32
-			zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Detail")
-				return
-			}
-			if z.Detail == nil {
-				z.Detail = make(map[string]interface{}, zb0003)
-			} else if len(z.Detail) > 0 {
-				clear(z.Detail)
-			}
-			for zb0003 > 0 {
-				var za0002 interface{}
-				zb0003--
-				var za0001 string
-				za0001, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Detail = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Detail")
 					return
 				}
-				za0002, bts, err = msgp.ReadIntfBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "Detail", za0001)
-					return
+				if z.Detail == nil {
+					z.Detail = make(map[string]interface{}, zb0003)
+				} else if len(z.Detail) > 0 {
+					clear(z.Detail)
 				}
-				z.Detail[za0001] = za0002
+				for zb0003 > 0 {
+					var za0002 interface{}
+					zb0003--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Detail")
+						return
+					}
+					za0002, bts, err = msgp.ReadIntfBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Detail", za0001)
+						return
+					}
+					z.Detail[za0001] = za0002
+				}
 			}
 		case "kmsg_seq":
 			if msgp.IsNil(bts) {
@@ -5172,22 +5369,27 @@ func (z *KernelEvent) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "witness":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Witness")
-				return
-			}
-			if cap(z.Witness) >= int(zb0004) {
-				z.Witness = (z.Witness)[:zb0004]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Witness = nil
 			} else {
-				z.Witness = make([]string, zb0004)
-			}
-			for za0003 := range z.Witness {
-				z.Witness[za0003], bts, err = msgp.ReadStringBytes(bts)
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Witness", za0003)
+					err = msgp.WrapError(err, "Witness")
 					return
+				}
+				if z.Witness != nil && cap(z.Witness) >= int(zb0004) {
+					z.Witness = (z.Witness)[:zb0004]
+				} else {
+					z.Witness = make([]string, zb0004)
+				}
+				for za0003 := range z.Witness {
+					z.Witness[za0003], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Witness", za0003)
+						return
+					}
 				}
 			}
 		case "trusted":
@@ -5486,41 +5688,51 @@ func (z *PrologEvent) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				return
 			}
 		case "uuids":
-			var zb0003 uint32
-			zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "UUIDs")
-				return
-			}
-			if cap(z.UUIDs) >= int(zb0003) {
-				z.UUIDs = (z.UUIDs)[:zb0003]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.UUIDs = nil
 			} else {
-				z.UUIDs = make([]string, zb0003)
-			}
-			for za0001 := range z.UUIDs {
-				z.UUIDs[za0001], bts, err = msgp.ReadStringBytes(bts)
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "UUIDs", za0001)
+					err = msgp.WrapError(err, "UUIDs")
 					return
+				}
+				if z.UUIDs != nil && cap(z.UUIDs) >= int(zb0003) {
+					z.UUIDs = (z.UUIDs)[:zb0003]
+				} else {
+					z.UUIDs = make([]string, zb0003)
+				}
+				for za0001 := range z.UUIDs {
+					z.UUIDs[za0001], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "UUIDs", za0001)
+						return
+					}
 				}
 			}
 		case "indices":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Indices")
-				return
-			}
-			if cap(z.Indices) >= int(zb0004) {
-				z.Indices = (z.Indices)[:zb0004]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Indices = nil
 			} else {
-				z.Indices = make([]int64, zb0004)
-			}
-			for za0002 := range z.Indices {
-				z.Indices[za0002], bts, err = msgp.ReadInt64Bytes(bts)
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Indices", za0002)
+					err = msgp.WrapError(err, "Indices")
 					return
+				}
+				if z.Indices != nil && cap(z.Indices) >= int(zb0004) {
+					z.Indices = (z.Indices)[:zb0004]
+				} else {
+					z.Indices = make([]int64, zb0004)
+				}
+				for za0002 := range z.Indices {
+					z.Indices[za0002], bts, err = msgp.ReadInt64Bytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Indices", za0002)
+						return
+					}
 				}
 			}
 		default:

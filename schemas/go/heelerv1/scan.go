@@ -102,6 +102,9 @@ func (s *scanner) mapping(b []byte, n *need, depth int) ([]byte, error) {
 			return nil, errors.New("key of a map is not valid UTF-8")
 		}
 		if msgp.IsNil(rest) {
+			if n != nil && n.noNull {
+				return nil, fmt.Errorf("%s: null instead of a list", key)
+			}
 			nulls++
 			rest = rest[1:]
 			s.edits = append(s.edits, edit{from: start, to: s.at(rest)})

@@ -24,7 +24,7 @@ type JobEvent struct {
 	// Nodes are those that the job holds.
 	Nodes []string `msg:"nodes"`
 	// GPUs are the indices that Slurm names, per node; a node that is missing has no known list.
-	GPUs        map[string][]int64 `msg:"gpus,omitempty"`
+	GPUs        map[string][]int64 `msg:"gpus,omitempty,allownil"`
 	GPUsSource  GPUsSource         `msg:"gpus_source,omitempty"`
 	GPUsPerNode *uint64            `msg:"gpus_per_node,omitempty"`
 	Exclusive   *bool              `msg:"exclusive,omitempty"`
@@ -48,13 +48,13 @@ type NodeState struct {
 	State   SlurmState    `msg:"state"`
 	// Flags are upper case as Slurm spells them.
 	Flags        []string `msg:"flags"`
-	UnknownFlags []string `msg:"unknown_flags,omitempty"`
+	UnknownFlags []string `msg:"unknown_flags,omitempty,allownil"`
 	Available    *bool    `msg:"available,omitempty"`
 	Reason       string   `msg:"reason,omitempty"`
 	ReasonUser   string   `msg:"reason_user,omitempty"`
 	ReasonTS     *int64   `msg:"reason_ts,omitempty"`
-	Partitions   []string `msg:"partitions,omitempty"`
-	Features     []string `msg:"features,omitempty"`
+	Partitions   []string `msg:"partitions,omitempty,allownil"`
+	Features     []string `msg:"features,omitempty,allownil"`
 	Gres         string   `msg:"gres,omitempty"`
 	GresUsed     string   `msg:"gres_used,omitempty"`
 	GPUsTotal    *uint64  `msg:"gpus_total,omitempty"`

@@ -792,45 +792,50 @@ func (z *JobEvent) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "gpus":
-			var zb0004 uint32
-			zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "GPUs")
-				return
-			}
-			if z.GPUs == nil {
-				z.GPUs = make(map[string][]int64, zb0004)
-			} else if len(z.GPUs) > 0 {
-				clear(z.GPUs)
-			}
-			for zb0004 > 0 {
-				var za0003 []int64
-				zb0004--
-				var za0002 string
-				za0002, bts, err = msgp.ReadStringBytes(bts)
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.GPUs = nil
+			} else {
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "GPUs")
 					return
 				}
-				var zb0005 uint32
-				zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
-				if err != nil {
-					err = msgp.WrapError(err, "GPUs", za0002)
-					return
+				if z.GPUs == nil {
+					z.GPUs = make(map[string][]int64, zb0004)
+				} else if len(z.GPUs) > 0 {
+					clear(z.GPUs)
 				}
-				if cap(za0003) >= int(zb0005) {
-					za0003 = (za0003)[:zb0005]
-				} else {
-					za0003 = make([]int64, zb0005)
-				}
-				for za0004 := range za0003 {
-					za0003[za0004], bts, err = msgp.ReadInt64Bytes(bts)
+				for zb0004 > 0 {
+					var za0003 []int64
+					zb0004--
+					var za0002 string
+					za0002, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "GPUs", za0002, za0004)
+						err = msgp.WrapError(err, "GPUs")
 						return
 					}
+					var zb0005 uint32
+					zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "GPUs", za0002)
+						return
+					}
+					if cap(za0003) >= int(zb0005) {
+						za0003 = (za0003)[:zb0005]
+					} else {
+						za0003 = make([]int64, zb0005)
+					}
+					for za0004 := range za0003 {
+						za0003[za0004], bts, err = msgp.ReadInt64Bytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "GPUs", za0002, za0004)
+							return
+						}
+					}
+					z.GPUs[za0002] = za0003
 				}
-				z.GPUs[za0002] = za0003
 			}
 		case "gpus_source":
 			{
@@ -1333,22 +1338,27 @@ func (z *NodeState) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "unknown_flags":
-			var zb0005 uint32
-			zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "UnknownFlags")
-				return
-			}
-			if cap(z.UnknownFlags) >= int(zb0005) {
-				z.UnknownFlags = (z.UnknownFlags)[:zb0005]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.UnknownFlags = nil
 			} else {
-				z.UnknownFlags = make([]string, zb0005)
-			}
-			for za0002 := range z.UnknownFlags {
-				z.UnknownFlags[za0002], bts, err = msgp.ReadStringBytes(bts)
+				var zb0005 uint32
+				zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "UnknownFlags", za0002)
+					err = msgp.WrapError(err, "UnknownFlags")
 					return
+				}
+				if z.UnknownFlags != nil && cap(z.UnknownFlags) >= int(zb0005) {
+					z.UnknownFlags = (z.UnknownFlags)[:zb0005]
+				} else {
+					z.UnknownFlags = make([]string, zb0005)
+				}
+				for za0002 := range z.UnknownFlags {
+					z.UnknownFlags[za0002], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "UnknownFlags", za0002)
+						return
+					}
 				}
 			}
 		case "available":
@@ -1398,41 +1408,51 @@ func (z *NodeState) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				}
 			}
 		case "partitions":
-			var zb0006 uint32
-			zb0006, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Partitions")
-				return
-			}
-			if cap(z.Partitions) >= int(zb0006) {
-				z.Partitions = (z.Partitions)[:zb0006]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Partitions = nil
 			} else {
-				z.Partitions = make([]string, zb0006)
-			}
-			for za0003 := range z.Partitions {
-				z.Partitions[za0003], bts, err = msgp.ReadStringBytes(bts)
+				var zb0006 uint32
+				zb0006, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Partitions", za0003)
+					err = msgp.WrapError(err, "Partitions")
 					return
+				}
+				if z.Partitions != nil && cap(z.Partitions) >= int(zb0006) {
+					z.Partitions = (z.Partitions)[:zb0006]
+				} else {
+					z.Partitions = make([]string, zb0006)
+				}
+				for za0003 := range z.Partitions {
+					z.Partitions[za0003], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Partitions", za0003)
+						return
+					}
 				}
 			}
 		case "features":
-			var zb0007 uint32
-			zb0007, bts, err = msgp.ReadArrayHeaderBytes(bts)
-			if err != nil {
-				err = msgp.WrapError(err, "Features")
-				return
-			}
-			if cap(z.Features) >= int(zb0007) {
-				z.Features = (z.Features)[:zb0007]
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Features = nil
 			} else {
-				z.Features = make([]string, zb0007)
-			}
-			for za0004 := range z.Features {
-				z.Features[za0004], bts, err = msgp.ReadStringBytes(bts)
+				var zb0007 uint32
+				zb0007, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
-					err = msgp.WrapError(err, "Features", za0004)
+					err = msgp.WrapError(err, "Features")
 					return
+				}
+				if z.Features != nil && cap(z.Features) >= int(zb0007) {
+					z.Features = (z.Features)[:zb0007]
+				} else {
+					z.Features = make([]string, zb0007)
+				}
+				for za0004 := range z.Features {
+					z.Features[za0004], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Features", za0004)
+						return
+					}
 				}
 			}
 		case "gres":

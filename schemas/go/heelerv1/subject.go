@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -27,7 +26,7 @@ func Token(name string) (string, error) {
 	if !utf8.ValidString(name) {
 		return "", errors.New("name is not valid UTF-8")
 	}
-	if strings.ContainsFunc(name, unicode.IsControl) {
+	if strings.ContainsFunc(name, control) {
 		return "", errors.New("name has a control character")
 	}
 	var b strings.Builder
@@ -43,6 +42,8 @@ func Token(name string) (string, error) {
 	}
 	return b.String(), nil
 }
+
+func control(r rune) bool { return r < ' ' || r == 0x7F }
 
 func plain(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'

@@ -64,6 +64,9 @@ func plainJSON(t *testing.T, data []byte) any {
 func plainValue(t *testing.T, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
+		if bin, ok := v["$bin"]; ok {
+			return bin
+		}
 		out := map[string]any{}
 		for key, value := range v {
 			if p := plainValue(t, value); !empty(p) {
@@ -81,6 +84,8 @@ func plainValue(t *testing.T, v any) any {
 		return base64.StdEncoding.EncodeToString(v)
 	case nil, string, bool:
 		return v
+	case float32:
+		return plainValue(t, float64(v))
 	default:
 		r, ok := new(big.Rat).SetString(fmt.Sprint(v))
 		if !ok {
@@ -166,11 +171,29 @@ func checkVector(t *testing.T, name, path string) {
 	}
 	typ := reflect.TypeOf(m).Elem()
 	want := known(plainJSON(t, read(t, strings.TrimSuffix(path, ".msgpack")+".json")), typ)
-	if got := plainValue(t, value); !reflect.DeepEqual(got, want) {
-		t.Errorf("decoded and encoded again:\n got %v\nwant %v", got, want)
-	}
+	compare(t, "", plainValue(t, value), want)
 	if _, err := m.Subject(); err != nil {
 		t.Errorf("subject: %v", err)
+	}
+}
+
+// compare reports where two plain values differ.
+func compare(t *testing.T, path string, got, want any) {
+	g, gotMap := got.(map[string]any)
+	w, wantMap := want.(map[string]any)
+	if !gotMap || !wantMap {
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, want %v", path, got, want)
+		}
+		return
+	}
+	for key := range g {
+		if _, ok := w[key]; !ok {
+			t.Errorf("%s.%s: got %v, want nothing", path, key, g[key])
+		}
+	}
+	for key := range w {
+		compare(t, path+"."+key, g[key], w[key])
 	}
 }
 
@@ -189,5 +212,46 @@ func TestBadVectorsAreRefused(t *testing.T) {
 	}
 	if total == 0 {
 		t.Error("no bad vectors")
+	}
+}
+
+func TestTokenVectors(t *testing.T) {
+	var v struct {
+		Good [][2]string `json:"good"`
+		Bad  []string    `json:"bad"`
+	}
+	if err := json.Unmarshal(read(t, filepath.Join(vectors, "tokens.json")), &v); err != nil {
+		t.Fatal(err)
+	}
+	if len(v.Good) == 0 || len(v.Bad) == 0 {
+		t.Fatal("no cases")
+	}
+	for _, pair := range v.Good {
+		if got, err := Token(pair[0]); err != nil || got != pair[1] {
+			t.Errorf("%q became %q, %v; want %q", pair[0], got, err, pair[1])
+		}
+		if back, err := Untoken(pair[1]); err != nil || back != pair[0] {
+			t.Errorf("%q came back as %q, %v", pair[1], back, err)
+		}
+	}
+	for _, name := range v.Bad {
+		if got, err := Token(name); err == nil {
+			t.Errorf("%q became %q", name, got)
+		}
+	}
+}
+
+func TestShardVectors(t *testing.T) {
+	var pairs [][2]any
+	if err := json.Unmarshal(read(t, filepath.Join(vectors, "shards.json")), &pairs); err != nil {
+		t.Fatal(err)
+	}
+	if len(pairs) == 0 {
+		t.Fatal("no cases")
+	}
+	for _, pair := range pairs {
+		if got := Shard(pair[0].(string)); float64(got) != pair[1] {
+			t.Errorf("%q is on shard %d, want %v", pair[0], got, pair[1])
+		}
 	}
 }
