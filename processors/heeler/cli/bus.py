@@ -3,6 +3,7 @@
 import click
 
 from heeler.bus import BusError, admin
+from heeler.bus.client import RETRYABLE
 from heeler.bus.subjects_gen import STREAMS
 from heeler.cli.common import bus_options, connected, run
 
@@ -24,7 +25,7 @@ def init(url: str | None, config_path: str | None, replicas: int, scale: float, 
         async with connected(url, config_path, "init") as bus:
             try:
                 changes = await admin.init(bus, replicas=replicas, scale=scale, force=force)
-            except admin.RETRYABLE as err:
+            except RETRYABLE as err:
                 raise BusError(f"streams: {err or type(err).__name__}") from err
             for change in changes:
                 click.echo(change)

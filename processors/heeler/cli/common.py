@@ -19,9 +19,8 @@ GIVE_UP_S = 5.0
 
 def bus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where the bus is."""
-    command = click.option(
-        "--config", "config_path", type=click.Path(dir_okay=False), help="TOML file with a [bus] table."
-    )(command)
+    path = click.Path(dir_okay=False)
+    command = click.option("--config", "config_path", type=path, help="TOML file with a [bus] table.")(command)
     return click.option("--url", help="nats://HOST:PORT; else HEELER_NATS_URL, else the config file.")(command)
 
 

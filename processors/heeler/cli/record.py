@@ -1,9 +1,11 @@
 """heeler record: a piece of the stream into a file."""
 
 import asyncio
+import contextlib
+import heapq
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -34,40 +36,62 @@ def record(
 ) -> None:
     """Write messages to FILE in the order of their time, until Ctrl-C or --seconds."""
 
-    async def main() -> None:
+    async def main(out: BinaryIO) -> None:
         stop = asyncio.Event()
         on_interrupt(stop)
-        messages: list[capture.Captured] = []
+        sorter = Sorter(out)
 
         async def keep(delivery: Delivery) -> None:
-            messages.append(
-                capture.Captured(delivery.subject, delivery.ts_ns, delivery.data, dict(delivery.headers or {}))
-            )
+            sorter.add(capture.Captured(delivery.subject, delivery.ts_ns, delivery.data, dict(delivery.headers or {})))
 
-        async def keep_core(msg: Any) -> None:
-            messages.append(capture.Captured(msg.subject, time.time_ns(), msg.data, dict(msg.headers or {})))
+        async def keep_passing(msg: Any) -> None:
+            sorter.add(capture.Captured(msg.subject, time.time_ns(), msg.data, dict(msg.headers or {})))
 
         async with connected(url, config_path, "record") as bus:
             watchers = []
             if subject:
-                await bus.subscribe(full_pattern(subject), keep_core)
+                await bus.subscribe(full_pattern(subject), keep_passing)
             else:
-                start = time.time_ns() - int(since * 1e9)
+                start = "new" if since == 0 else time.time_ns() - int(since * 1e9)
                 for stream in streams or DEFAULT:
-                    consumer = Consumer(bus, ConsumerSpec(stream, start="new" if since == 0 else start), keep)
+                    consumer = Consumer(bus, ConsumerSpec(stream, start=start), keep)
                     await consumer.start()
                     watchers.append(asyncio.create_task(consumer.watch()))
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), seconds or None)
-            except TimeoutError:
-                pass
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
-        messages.sort(key=lambda message: message.ts_ns)
-        with file.open("wb") as out:
-            for message in messages:
-                capture.write(out, message)
-        click.echo(f"{len(messages)} messages in {file}", err=True)
+        sorter.finish()
+        click.echo(f"{sorter.written} messages in {file}", err=True)
 
-    run(main())
+    with file.open("wb") as out:
+        run(main(out))
+
+
+class Sorter:
+    """Puts the messages of several streams in the order of their time, holding back the last few."""
+
+    HOLD = 20_000
+
+    def __init__(self, out: BinaryIO) -> None:
+        self.written = 0
+        self._out = out
+        self._added = 0
+        self._heap: list[tuple[int, int, capture.Captured]] = []
+
+    def add(self, message: capture.Captured) -> None:
+        """Take a message; write the oldest once enough are waiting."""
+        self._added += 1
+        heapq.heappush(self._heap, (message.ts_ns, self._added, message))
+        if len(self._heap) > self.HOLD:
+            self._write()
+
+    def finish(self) -> None:
+        """Write all that is left."""
+        while self._heap:
+            self._write()
+
+    def _write(self) -> None:
+        capture.write(self._out, heapq.heappop(self._heap)[2])
+        self.written += 1

@@ -1,0 +1,55 @@
+# The one door. `make help` lists what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PY := .venv/bin/python
+PYTHON_DIRS := agents processors schemas/python schemas/tools tests bench
+export GOTOOLCHAIN := local
+
+.PHONY: help setup demo test test-py test-go lint fmt types gen gen-check check bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Set up .venv, bin/heeler-agent and bin/nats-server; does only what is missing
+	@deploy/dev/setup.sh
+
+demo: setup ## A cluster on this machine: faults are injected and the story is told (DEMO=once, FAULTS=none, NODES=64, SEED=1)
+	@$(PY) -m heeler.sim.demo
+
+test: setup ## All tests that can run here
+	@$(MAKE) -s test-go test-py
+
+test-go: ## Go tests with the race detector
+	@deploy/dev/test-go.sh
+
+test-py: ## Python tests
+	@$(PY) -m pytest -q $(PYTEST)
+
+lint: setup ## ruff, go vet, staticcheck
+	@.venv/bin/ruff check $(PYTHON_DIRS)
+	@.venv/bin/ruff format --check -q $(PYTHON_DIRS)
+	@deploy/dev/lint-go.sh
+
+types: setup ## mypy --strict
+	@.venv/bin/mypy agents processors schemas/python schemas/tools
+	@.venv/bin/mypy tests bench
+
+fmt: setup ## Format Python and Go
+	@.venv/bin/ruff check -q --fix-only $(PYTHON_DIRS); .venv/bin/ruff format -q $(PYTHON_DIRS)
+	@command -v gofmt >/dev/null && gofmt -w agent-go schemas/go || true
+
+gen: setup ## Write the files that follow from schemas/
+	@$(PY) schemas/tools/gen.py
+	@$(PY) schemas/tools/vectors.py
+	@deploy/dev/gen-go.sh
+
+gen-check: gen ## Fail where a generated file is not what the sources say
+	@git diff --exit-code --stat -- schemas
+
+check: lint types gen-check test ## What CI runs
+
+bench: setup ## Measure, side by side, and print ratios
+	@$(PY) bench/run.py
+
+clean: ## Remove what setup made
+	rm -rf .venv bin build tests/fakes/nvml/build .mypy_cache .ruff_cache .pytest_cache
