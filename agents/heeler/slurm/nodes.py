@@ -1,0 +1,238 @@
+"""Nodes: from `sinfo --json`, `scontrol show nodes --json` (v0.0.38 to v0.0.42) and `scontrol show node -o`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from math import inf
+from typing import Any
+
+from heeler.slurm import jsonfix
+from heeler.slurm.errors import ParseError
+from heeler.slurm.gres import NULLS, gpu_count, parse_gres
+from heeler.slurm.jsonnumbers import cpu_load, epoch_ns, number
+from heeler.slurm.state import NodeFlags, parse_node_state
+from heeler.slurm.times import parse_timestamp
+from heeler.slurm.tres import parse_tres
+
+MAX_NAME = 255
+_TEXT_KEY = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*)=")
+_SIGNED = re.compile(r" \[([^\[\]@\s]+)@([^\[\]@\s]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What Slurm says of one node. None is not known; a reason that is not set is None too."""
+
+    name: str
+    state: NodeFlags
+    reason: str | None = None
+    reason_user: str | None = None
+    reason_ts_ns: int | None = None
+    partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    gres: str | None = None
+    gres_used: str | None = None
+    gpus_total: int | None = None
+    gpus_used: int | None = None
+    cpu_load: float | None = None
+    boot_ts_ns: int | None = None
+    reservation: str | None = None
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The state's flags."""
+        return self.state.flags
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A row that could not be read: its name or id where that much was clear, and why."""
+
+    name: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodesAnswer:
+    """A complete answer: every node that Slurm listed is in one of the two."""
+
+    nodes: tuple[Node, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+    version: str | None = None
+
+
+def parse_nodes_json(answer: str | bytes | Mapping[str, Any]) -> NodesAnswer:
+    """Return the nodes of a JSON answer. Raises ParseError where the answer is no list of nodes, or lists errors."""
+    value = jsonfix.loads(answer).value if isinstance(answer, str | bytes) else answer
+    rows = rows_of(value, "nodes")
+    nodes: list[Node] = []
+    unreadable: list[Unreadable] = []
+    for row in rows:
+        try:
+            nodes.append(parse_node_json(row))
+        except ParseError as err:
+            unreadable.append(Unreadable(_name_of(row), str(err)))
+    return NodesAnswer(tuple(nodes), tuple(unreadable), version_of(value))
+
+
+def parse_node_json(row: Any) -> Node:
+    """Return one node of a JSON answer. Raises ParseError."""
+    name = _name_of(row)
+    if name is None:
+        raise ParseError("a node without a name", row)
+    used = optional(row, "gres_used")
+    total = optional(row, "gres")
+    return Node(
+        name=name,
+        state=parse_node_state(row.get("state"), row.get("state_flags") or ()),
+        reason=optional(row, "reason"),
+        # An author without a reason is left over from an earlier one.
+        reason_user=optional(row, "reason_set_by_user") if optional(row, "reason") else None,
+        reason_ts_ns=epoch_ns(row.get("reason_changed_at")) if optional(row, "reason") else None,
+        partitions=words(row.get("partitions")),
+        features=words(row.get("active_features") or row.get("features")),
+        gres=total,
+        gres_used=used,
+        gpus_total=_gpus(total, row.get("tres")),
+        gpus_used=_gpus(used, row.get("tres_used")),
+        cpu_load=cpu_load(row.get("cpu_load")),
+        boot_ts_ns=epoch_ns(row.get("boot_time")),
+        reservation=optional(row, "reservation"),
+    )
+
+
+def parse_nodes_text(text: str, zone: tzinfo) -> NodesAnswer:
+    """Return the nodes of `scontrol show node -o` (one a line); `zone` is the controller's. Never raises.
+
+    Lines that are no node (warnings) are unreadable ones without a name.
+    """
+    nodes: list[Node] = []
+    unreadable: list[Unreadable] = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        try:
+            nodes.append(parse_node_text(line, zone))
+        except ParseError as err:
+            match = re.match(r"NodeName=(\S+)", line)
+            unreadable.append(Unreadable(match[1] if match else None, str(err)))
+    return NodesAnswer(tuple(nodes), tuple(unreadable))
+
+
+def parse_node_text(line: str, zone: tzinfo) -> Node:
+    """Return the node of one line of `scontrol show node -o` (or `-d -o`). Raises ParseError."""
+    if not line.startswith("NodeName="):
+        raise ParseError("not a node", line)
+    head, _, tail = line.partition(" Reason=")
+    found = _fields(head)
+    if "State" not in found:
+        raise ParseError("a node without a state", line)
+    reason, user, stamp = split_reason(tail)
+    load = number(found.get("CPULoad"))
+    return Node(
+        name=found["NodeName"],
+        state=parse_node_state(found["State"]),
+        reason=reason,
+        reason_user=user,
+        reason_ts_ns=parse_timestamp(stamp, zone) if stamp else None,
+        partitions=words(found.get("Partitions")),
+        features=words(found.get("ActiveFeatures")),
+        gres=_text(found.get("Gres")),
+        gres_used=_text(found.get("GresUsed")),
+        gpus_total=_gpus(_text(found.get("Gres")), found.get("CfgTRES")),
+        gpus_used=_gpus(_text(found.get("GresUsed")), found.get("AllocTRES")),
+        cpu_load=load if load is not None and 0 <= load < inf else None,
+        boot_ts_ns=parse_timestamp(found.get("BootTime", ""), zone),
+        reservation=_text(found.get("ReservationName")),
+    )
+
+
+def split_reason(text: str) -> tuple[str | None, str | None, str | None]:
+    """Split ``reason [user@time]`` into reason, user and time.
+
+    A reason of several lines has its author after the first. Where a reason holds text that looks like an author and
+    more follows the real one, who wrote it can't be told: then user and time are None.
+    """
+    text = text.rstrip()
+    marks = list(_SIGNED.finditer(text))
+    if not text or not marks:
+        return text or None, None, None
+    last = marks[-1]
+    if last.end() == len(text):
+        return text[: last.start()], last[1], last[2]
+    if len(marks) > 1:
+        return text, None, None
+    return f"{text[: last.start()]}\n{text[last.end() :].strip()}", last[1], last[2]
+
+
+def rows_of(value: Mapping[str, Any], key: str) -> list[Any]:
+    """Return an answer's list. Raises ParseError where it has errors or no such list: such an answer says nothing."""
+    errors = value.get("errors")
+    if errors:
+        raise ParseError("Slurm reports errors", errors)
+    rows = value.get(key)
+    if not isinstance(rows, list):
+        raise ParseError(f"no list of {key} in the answer", sorted(map(str, value))[:20])
+    return rows
+
+
+def version_of(value: Mapping[str, Any]) -> str | None:
+    """Return Slurm's release from an answer's ``meta``, or None."""
+    meta = value.get("meta")
+    if not isinstance(meta, dict):
+        return None
+    about = meta.get("slurm") or meta.get("Slurm")
+    release = about.get("release") if isinstance(about, dict) else None
+    return release if isinstance(release, str) and release else None
+
+
+def optional(row: Mapping[str, Any], key: str) -> str | None:
+    """Return a text, None where it is absent, empty or null. Raises ParseError for another type."""
+    value = row.get(key)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise ParseError(f"{key} is not text", value)
+    return None if value.lower() in ("(null)", "n/a") else value
+
+
+def words(value: Any) -> tuple[str, ...]:
+    """Return names from a list or a text with commas. Raises ParseError."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return () if value.strip().lower() in NULLS else tuple(w.strip() for w in value.split(",") if w.strip())
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return tuple(value)
+    raise ParseError("not a list of names", value)
+
+
+def _name_of(row: Any) -> str | None:
+    name = row.get("name") if isinstance(row, dict) else None
+    return name if isinstance(name, str) and 0 < len(name) <= MAX_NAME else None
+
+
+def _gpus(gres: str | None, tres: Any) -> int | None:
+    """Return GPUs by the GRES string, else by TRES, else None. One that can't be read is not known."""
+    try:
+        if gres is not None:
+            return gpu_count(parse_gres(gres))
+        if isinstance(tres, str):
+            return parse_tres(tres).gpus
+    except ParseError:
+        pass
+    return None
+
+
+def _fields(text: str) -> dict[str, str]:
+    marks = list(_TEXT_KEY.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    found: dict[str, str] = {}
+    for mark, end in zip(marks, ends, strict=True):
+        found.setdefault(mark[1], text[mark.end() : end].strip())
+    return found
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None or value.lower() in NULLS else value
