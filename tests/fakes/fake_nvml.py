@@ -60,7 +60,7 @@ class FakeNvml:
         self._save()
 
     def set(self, gpu: int | str, field: str, value: object = "") -> None:
-        """Say one thing about a GPU (`3`), a MIG device (`"2/0"`) or all of them (`"all"`), in place of what was said last."""
+        """Say one thing about GPU `3`, MIG device `"2/0"` or `"all"`, in place of what was said last."""
         self._set[str(gpu), field] = f"{gpu} {field} {value}".rstrip()
         self._save()
 
@@ -85,7 +85,7 @@ class FakeNvml:
         return {"LD_LIBRARY_PATH": f"{folder}:{path}" if path else folder, VARIABLE: str(self.path)}
 
     def _save(self) -> None:
-        """Replace the file in one step; its time is set to the nanosecond, so that no rewrite looks like the one before."""
+        """Replace the file in one step, its time exact, so that no rewrite looks like the one before."""
         new = self.path.with_suffix(".new")
         new.write_text("\n".join([*self._base, *self._set.values(), ""]))
         now = time.time_ns()

@@ -26,8 +26,9 @@ def code(call):
     return 0
 
 def fields(handle, *ids):
-    return {str(v.fieldId): [v.nvmlReturn, v.value.siVal if v.valueType == 5 else
-            v.value.uiVal if v.valueType == 1 else v.value.ullVal] for v in n.nvmlDeviceGetFieldValues(handle, list(ids))}
+    member = {1: "uiVal", 3: "ullVal", 5: "siVal"}
+    return {str(v.fieldId): [v.nvmlReturn, getattr(v.value, member[v.valueType])]
+            for v in n.nvmlDeviceGetFieldValues(handle, list(ids))}
 
 def plain(value):
     if isinstance(value, bytes):

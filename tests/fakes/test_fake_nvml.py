@@ -50,12 +50,13 @@ def test_without_a_scenario_there_are_eight_idle_h100s(fake: FakeNvml) -> None:
 
 
 def test_inventory_says_who_each_gpu_is(fake: FakeNvml) -> None:
-    with start(fake, "driver 570.86.15\ncuda 12080\ngpus 4\nminor 0 4\n1 vbios 96.00.A5\n2 serial 1650000000002\n3 pci 0001:0a:00.0") as nvml:
+    text = "driver 570.86.15\ncuda 12080\ngpus 4\nminor 0 4\n1 vbios 96.00.A5\n2 serial 165002\n3 pci 0001:0a:00.0"
+    with start(fake, text) as nvml:
         assert nvml.get("n.nvmlSystemGetDriverVersion()") == "570.86.15"
         assert nvml.get("n.nvmlSystemGetCudaDriverVersion()") == 12080
         assert nvml.get("[n.nvmlDeviceGetMinorNumber(gpu(i)) for i in range(4)]") == [4, 1, 2, 3]
         assert nvml.get("n.nvmlDeviceGetVbiosVersion(gpu(1))") == "96.00.A5"
-        assert nvml.get("n.nvmlDeviceGetSerial(gpu(2))") == "1650000000002"
+        assert nvml.get("n.nvmlDeviceGetSerial(gpu(2))") == "165002"
         assert nvml.get("n.nvmlDeviceGetPciInfo(gpu(3)).busId") == "00000001:0A:00.0"
         assert len(set(nvml.get("[n.nvmlDeviceGetUUID(gpu(i)) for i in range(4)]"))) == 4
         assert nvml.get("n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(n.nvmlDeviceGetUUID(gpu(2))))") == 2
@@ -121,7 +122,9 @@ READINGS = [
 
 
 @pytest.mark.parametrize(("line", "call", "value"), READINGS)
-def test_a_value_in_the_scenario_is_what_the_call_returns(fake: FakeNvml, nvml: NvmlSession, line: str, call: str, value: Any) -> None:
+def test_a_value_in_the_scenario_is_what_the_call_returns(
+    fake: FakeNvml, nvml: NvmlSession, line: str, call: str, value: Any
+) -> None:
     fake.write(f"3 {line}")
     assert nvml.get(call) == value
     other = call.replace("gpu(3)", "gpu(2)")
@@ -160,7 +163,8 @@ def test_noise_stays_inside_its_bounds(fake: FakeNvml, nvml: NvmlSession) -> Non
 def test_field_values_carry_their_own_return_codes(fake: FakeNvml, nvml: NvmlSession) -> None:
     fake.write(
         "1 mem_temp_c 88\n1 power_average_w 400\n1 power_w 500\n1 energy_mj 10000000\n1 tlimit_shutdown_c -5\n"
-        "1 recovery_action 2\n1 remap_pending 1\n1 pcie_replays 3\n1 error pcie_replay_rollovers 4\n1 unsupported power_limit",
+        "1 recovery_action 2\n1 remap_pending 1\n1 pcie_replays 3\n1 error pcie_replay_rollovers 4\n"
+        "1 unsupported power_limit",
     )
     got = nvml.get("fields(gpu(1), 82, 185, 186, 83, 193, 230, 144, 94, 95, 190, 201, 999)")
     assert {i: v for i, (c, v) in got.items() if c == 0 and i != "83"} == {
@@ -194,7 +198,9 @@ least, most, moved = c - b, d - a, y - x
         ("nvlink_tx_mib_s 1800", "fields(gpu(0), (138, 5))['138'][1]", 102_400),
     ],
 )
-def test_counters_grow_with_what_they_count(fake: FakeNvml, nvml: NvmlSession, line: str, read: str, per_second: float) -> None:
+def test_counters_grow_with_what_they_count(
+    fake: FakeNvml, nvml: NvmlSession, line: str, read: str, per_second: float
+) -> None:
     fake.write(f"0 {line}")
     nvml.do(BRACKET.format(read=read))
     least, most, moved = nvml.get("[least, most, moved]")
@@ -224,7 +230,9 @@ def metrics(a, b, *ids):
     return [[get.metrics[i].nvmlReturn, get.metrics[i].value] for i in range(len(ids))]
 first = sample(gpu(0))
 """
-    with start(fake, "0 sm_active_pct 80\n0 tensor_active_pct 40\n0 pcie_tx_mib_s 900\n0 unsupported fp64_active") as nvml:
+    with start(
+        fake, "0 sm_active_pct 80\n0 tensor_active_pct 40\n0 pcie_tx_mib_s 900\n0 unsupported fp64_active"
+    ) as nvml:
         assert nvml.get("n.nvmlGpmQueryDeviceSupport(gpu(0)).isSupportedDevice") == 1
         nvml.do(program + "time.sleep(0.02)")
         codes, values = zip(*nvml.get("metrics(first, sample(gpu(0)), 2, 5, 20, 11, 900)"), strict=True)
@@ -329,7 +337,9 @@ def test_a_refused_parent_leaves_its_mig_devices_readable(fake: FakeNvml) -> Non
         ("error all 16", "n.nvmlDeviceGetPowerUsage(gpu(5))", 16),
     ],
 )
-def test_a_call_fails_the_way_the_scenario_says(fake: FakeNvml, nvml: NvmlSession, line: str, call: str, code: int) -> None:
+def test_a_call_fails_the_way_the_scenario_says(
+    fake: FakeNvml, nvml: NvmlSession, line: str, call: str, code: int
+) -> None:
     fake.write(f"5 {line}")
     assert nvml.code(call) == code
     assert nvml.code(call.replace("gpu(5)", "gpu(4)")) == 0
@@ -360,7 +370,9 @@ def test_a_lost_gpu_answers_nothing_and_the_others_go_on(fake: FakeNvml, nvml: N
         ("hang all", "n.nvmlDeviceGetTemperature(held, 0)"),
     ],
 )
-def test_a_hanging_call_holds_its_own_thread_until_the_scenario_lets_go(fake: FakeNvml, nvml: NvmlSession, line: str, call: str) -> None:
+def test_a_hanging_call_holds_its_own_thread_until_the_scenario_lets_go(
+    fake: FakeNvml, nvml: NvmlSession, line: str, call: str
+) -> None:
     nvml.do("held = gpu(4)")
     fake.write(f"4 {line}")
     nvml.do(f"done = []\nthread = threading.Thread(target=lambda: done.append({call}), daemon=True)\nthread.start()")
@@ -446,7 +458,8 @@ def test_an_xid_line_without_an_id_counts_by_repetition(fake: FakeNvml, nvml: Nv
 
 def test_an_event_wakes_a_thread_that_waits(fake: FakeNvml, nvml: NvmlSession) -> None:
     nvml.do(LISTEN + "got = []\n")
-    nvml.do("thread = threading.Thread(target=lambda: got.append(n.nvmlEventSetWait_v2(events, 60_000).eventData))\nthread.start()")
+    nvml.do("def listen():\n    got.append(n.nvmlEventSetWait_v2(events, 60_000).eventData)\n")
+    nvml.do("thread = threading.Thread(target=listen, daemon=True)\nthread.start()")
     fake.add("event a 0 xid 31")
     assert nvml.get("(thread.join(60), got)[1]") == [31]
 

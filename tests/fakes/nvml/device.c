@@ -66,7 +66,8 @@ static nvmlReturn_t pci_info(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     *pci = (nvmlPciInfo_t){.domain = g->domain, .bus = g->bus, .device = g->device, .pciDeviceId = g->model->pci_device_id,
                            .pciSubSystemId = 0x16C110DE};
     snprintf(pci->busId, sizeof pci->busId, "%08X:%02X:%02X.0", g->domain, g->bus, g->device);
-    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", g->domain & 0xffffu, g->bus & 0xffu, g->device & 0xffu);
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", g->domain & 0xffffu, g->bus & 0xffu,
+             g->device & 0xffu);
     call_end();
     return NVML_SUCCESS;
 }
@@ -89,7 +90,8 @@ NVML_API nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoEx
     nvmlReturn_t result = pci_info(device, &info);
     if (result != NVML_SUCCESS) return result;
     *pci = (nvmlPciInfoExt_t){.version = pci->version, .domain = info.domain, .bus = info.bus, .device = info.device,
-                              .pciDeviceId = info.pciDeviceId, .pciSubSystemId = info.pciSubSystemId, .baseClass = 3, .subClass = 2};
+                              .pciDeviceId = info.pciDeviceId, .pciSubSystemId = info.pciSubSystemId,
+                              .baseClass = 3, .subClass = 2};
     memcpy(pci->busId, info.busId, sizeof pci->busId);
     return NVML_SUCCESS;
 }
@@ -225,7 +227,9 @@ NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t 
     struct bytes b;
     nvmlReturn_t result = memory == NULL ? NVML_ERROR_INVALID_ARGUMENT : read_bytes(device, F_memory, F_fb_total, F_fb_used, &b);
     if (result != NVML_SUCCESS) return result;
-    *memory = (nvmlMemory_t){.total = to_u64(b.total), .used = to_u64(b.used + b.reserved), .free = to_u64(b.total - b.used - b.reserved)};
+    memory->total = to_u64(b.total);
+    memory->used = to_u64(b.used + b.reserved);
+    memory->free = to_u64(b.total - b.used - b.reserved);
     return NVML_SUCCESS;
 }
 

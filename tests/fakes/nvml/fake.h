@@ -18,7 +18,8 @@ enum { NVLINK_2_2 = 3, NVLINK_3_0 = 4, NVLINK_4_0 = 6, NVLINK_5_0 = 7 };
 struct model {
     const char *match;
     double memory_bytes, power_limit_w, sm_clock_mhz, mem_clock_mhz;
-    unsigned architecture, capability_major, capability_minor, pci_device_id, sm_count, cores, nvlinks, nvlink_version, pcie_gen;
+    unsigned architecture, capability_major, capability_minor, pci_device_id, sm_count, cores;
+    unsigned nvlinks, nvlink_version, pcie_gen;
     bool gpm, mig, row_remap, fan;
 };
 

@@ -131,7 +131,8 @@ static nvmlReturn_t link_count(const struct call *c, const struct link_row *row,
     if (result != NVML_SUCCESS) return result;
     if (c->mig != NULL || c->gpu->model->nvlinks == 0 || is_nvlink5 != row->nvlink5) return NVML_ERROR_NOT_SUPPORTED;
     bool whole = row->how == TOTAL_ID || (row->how == BY_SCOPE && v->scopeId == ~0u);
-    if (!whole && link >= c->gpu->model->nvlinks) return row->how == BY_SCOPE ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_SUPPORTED;
+    bool absent = !whole && link >= c->gpu->model->nvlinks;
+    if (absent) return row->how == BY_SCOPE ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_SUPPORTED;
     *out = whole ? sum_of(c->gpu, row->field) : c->gpu->link[link][row->field];
     return NVML_SUCCESS;
 }
@@ -146,9 +147,10 @@ static nvmlReturn_t link_traffic(const struct call *c, enum field field, unsigne
     return result;
 }
 
-enum { SPEED_L0 = 84, SPEED_L5 = 89, SPEED_COMMON = 90, LINK_COUNT = 91, SPEED_L6 = 132, SPEED_L11 = 137, DATA_TX = 138, DATA_RX = 139, RAW_TX = 140,
-       RAW_RX = 141, SWITCH_LINKS = 147, SPEED_BY_SCOPE = 164, STATE_BY_SCOPE = 165, VERSION_BY_SCOPE = 166,
-       XMIT_PACKETS = 201, XMIT_BYTES = 202, RCV_PACKETS = 203, RCV_BYTES = 204 };
+enum { SPEED_L0 = 84, SPEED_L5 = 89, SPEED_COMMON = 90, LINK_COUNT = 91, SPEED_L6 = 132, SPEED_L11 = 137 };
+enum { DATA_TX = 138, DATA_RX = 139, RAW_TX = 140, RAW_RX = 141, SWITCH_LINKS = 147 };
+enum { SPEED_BY_SCOPE = 164, STATE_BY_SCOPE = 165, VERSION_BY_SCOPE = 166 };
+enum { XMIT_PACKETS = 201, XMIT_BYTES = 202, RCV_PACKETS = 203, RCV_BYTES = 204 };
 enum { PACKET_BYTES = 144 };
 
 static double link_mbps(const struct gpu *g) {
@@ -223,7 +225,8 @@ static nvmlReturn_t number_for(const struct call *c, nvmlFieldValue_t *v, double
 static void store(nvmlFieldValue_t *v, double number) {
     v->value.ullVal = 0;
     if (v->valueType == S32) v->value.siVal = (int)floor(number + 0.5);
-    else if (v->valueType == U32) v->value.uiVal = v->fieldId == 197 || v->fieldId == 198 ? (unsigned)to_u64(number) : to_u32(number);
+    else if (v->fieldId == 197 || v->fieldId == 198) v->value.uiVal = (unsigned)to_u64(number); /* these wrap */
+    else if (v->valueType == U32) v->value.uiVal = to_u32(number);
     else v->value.ullVal = to_u64(number);
 }
 

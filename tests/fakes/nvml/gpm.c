@@ -117,14 +117,16 @@ static double up_links(const struct gpu *g) {
     return up;
 }
 
-static void compute(const struct scenario *s, const struct nvmlGpmSample_st *a, const struct nvmlGpmSample_st *b, nvmlGpmMetric_t *out) {
+static void compute(const struct scenario *s, const struct nvmlGpmSample_st *a, const struct nvmlGpmSample_st *b,
+                    nvmlGpmMetric_t *out) {
     static char percent[] = "%", rate[] = "MiB/s";
     int link;
     const struct metric *m = metric_for(out->metricId, &link);
     const struct gpu *g = &s->gpu[unit_gpu(a->unit)];
     out->value = 0;
     out->nvmlReturn = m == NULL ? NVML_ERROR_NOT_SUPPORTED : override_of(unit_of(s, a->unit), m->field);
-    if (m != NULL && out->metricId >= 60 && (g->model->nvlinks == 0 || link >= (int)g->model->nvlinks)) out->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+    bool unlinked = out->metricId >= 60 && (g->model->nvlinks == 0 || link >= (int)g->model->nvlinks);
+    if (m != NULL && unlinked) out->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
     if (out->nvmlReturn != NVML_SUCCESS) return;
     double seconds = (double)(b->taken_ns - a->taken_ns) / 1e9;
     if (seconds <= 0) {
@@ -133,7 +135,8 @@ static void compute(const struct scenario *s, const struct nvmlGpmSample_st *a, 
     }
     out->value = (b->total[m->counter] - a->total[m->counter]) / seconds;
     if (link >= 0) out->value = g->link[link][L_up] != 0 ? out->value / up_links(g) : 0;
-    out->metricInfo = (nvmlGpmMetricMetricInfo_t){(char *)(uintptr_t)m->name, (char *)(uintptr_t)m->name, m->kind == PERCENT ? percent : rate};
+    char *name = (char *)(uintptr_t)m->name;
+    out->metricInfo = (nvmlGpmMetricMetricInfo_t){name, name, m->kind == PERCENT ? percent : rate};
 }
 
 static bool usable(const nvmlGpmMetricsGet_t *get) {

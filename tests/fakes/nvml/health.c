@@ -95,8 +95,9 @@ NVML_API nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t d
 
 NVML_API nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyType_t policy, nvmlViolationTime_t *out) {
     static const enum field fields[NVML_PERF_POLICY_COUNT] = {
-        [0] = F_violation_power,       [1] = F_violation_thermal,     [2] = F_violation_sync_boost,  [3] = F_violation_board_limit,
-        [4] = F_violation_low_utilization, [5] = F_violation_reliability, [10] = F_violation_app_clocks, [11] = F_violation_base_clocks,
+        [0] = F_violation_power,        [1] = F_violation_thermal,     [2] = F_violation_sync_boost,
+        [3] = F_violation_board_limit,  [4] = F_violation_low_utilization, [5] = F_violation_reliability,
+        [10] = F_violation_app_clocks,  [11] = F_violation_base_clocks,
     };
     if (out == NULL || policy >= NVML_PERF_POLICY_COUNT || fields[policy] == F_all) return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t result = read_u64(device, fields[policy], &out->violationTime);

@@ -61,7 +61,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t 
 
 /* Seven slices make a GPU; memory comes in eighths, processors in the way NVIDIA's profiles cut them. */
 NVML_API nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes) {
-    static const unsigned processors[] = {0, 16, 32, 60, 64, 64, 64, 132};
+    static const unsigned processors[] = {0, 16, 32, 60, 64, 64, 64};
     struct call c;
     if (attributes == NULL) return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t result = call_begin(&c, device, F_attributes);
@@ -72,7 +72,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDevice
     }
     unsigned slices = c.mig->slices;
     *attributes = (nvmlDeviceAttributes_t){
-        .multiprocessorCount = processors[slices < 8 ? slices : 7],
+        .multiprocessorCount = slices < 7 ? processors[slices] : c.gpu->model->sm_count,
         .sharedCopyEngineCount = slices,
         .sharedDecoderCount = slices,
         .sharedJpegCount = slices,

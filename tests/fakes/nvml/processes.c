@@ -60,7 +60,8 @@ static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned *count) {
     *count = 0;
     return NVML_SUCCESS;
 }
-NVML_API nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
+NVML_API nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                                  nvmlProcessInfo_t *infos) {
     (void)infos;
     return no_processes(device, count);
 }

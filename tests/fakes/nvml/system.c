@@ -141,19 +141,27 @@ static nvmlReturn_t by_index(unsigned index, nvmlDevice_t *device) {
     unlock();
     return found ? hand_out(gpu_unit(gpu), device) : NVML_ERROR_INVALID_ARGUMENT;
 }
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) { return by_index(index, device); }
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) { return by_index(index, device); }
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
+    return by_index(index, device);
+}
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+    return by_index(index, device);
+}
 
 static bool has_uuid(const struct scenario *s, unsigned unit, const void *wanted) {
     const struct gpu *g = &s->gpu[unit_gpu(unit)];
     return strcmp(wanted, unit_is_mig(unit) ? g->mig[(unit - MAX_GPUS) % MAX_MIG].uuid : g->uuid) == 0;
 }
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) { return find(has_uuid, uuid, device); }
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    return find(has_uuid, uuid, device);
+}
 
 static bool has_serial(const struct scenario *s, unsigned unit, const void *wanted) {
     return !unit_is_mig(unit) && strcmp(wanted, s->gpu[unit_gpu(unit)].serial) == 0;
 }
-NVML_API nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) { return find(has_serial, serial, device); }
+NVML_API nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
+    return find(has_serial, serial, device);
+}
 
 /* Any usual spelling: with or without domain, four or eight digits, either case, with or without function. */
 static bool has_address(const struct scenario *s, unsigned unit, const void *wanted) {
@@ -166,5 +174,9 @@ static bool has_address(const struct scenario *s, unsigned unit, const void *wan
     }
     return domain == g->domain && bus == g->bus && device == g->device;
 }
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *address, nvmlDevice_t *device) { return find(has_address, address, device); }
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *address, nvmlDevice_t *device) { return find(has_address, address, device); }
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *address, nvmlDevice_t *device) {
+    return find(has_address, address, device);
+}
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *address, nvmlDevice_t *device) {
+    return find(has_address, address, device);
+}
