@@ -28,10 +28,7 @@ def snake(name: str) -> str:
 def load() -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return subjects.yaml and the schema of each message in it."""
     subjects = yaml.safe_load((ROOT / "subjects.yaml").read_text())
-    schemas = {
-        name: json.loads((ROOT / f"{snake(name)}.v1.schema.json").read_text())
-        for name in subjects["messages"]
-    }
+    schemas = {name: json.loads((ROOT / f"{snake(name)}.v1.schema.json").read_text()) for name in subjects["messages"]}
     return subjects, schemas
 
 
@@ -58,7 +55,7 @@ def annotation(prop: dict[str, Any]) -> str:
     return simple[kinds]
 
 
-def shape(prop: dict[str, Any]) -> str:
+def shape(prop: dict[str, Any]) -> str:  # noqa: PLR0911
     """Return the expression that builds the run-time check of a property (heeler.bus.shape)."""
     if "contentEncoding" in prop:
         return "Bytes()"
@@ -107,9 +104,7 @@ def message_module(schemas: dict[str, dict[str, Any]]) -> str:
             out.append(f"    {key}: {f'Required[{kind}]' if key in schema['required'] else kind}\n")
     out.append("\n\nSHAPES: Final[dict[str, Obj]] = {\n")
     for name, schema in schemas.items():
-        fields = {
-            k: "Columns()" if is_columns(schema, k) else shape(p) for k, p in schema["properties"].items()
-        }
+        fields = {k: "Columns()" if is_columns(schema, k) else shape(p) for k, p in schema["properties"].items()}
         body = "".join(f"            {key!r}: {expr},\n" for key, expr in fields.items())
         required = sorted(schema["required"])
         out.append(f"    {name!r}: Obj(\n        {{\n{body}        }},\n        {required!r},\n    ),\n")
@@ -161,9 +156,7 @@ def subject_module(subjects: dict[str, Any]) -> str:
         params = re.findall(r"<(\w+)>", m["subject"])
         path = re.sub(r"<(\w+)>", r"{escape(\1)}", m["subject"])
         args = ", ".join(f"{p}: str" for p in params)
-        out.append(
-            f'\n\ndef {snake(name)}(cluster: str, {args}) -> str:\n    """Return the subject of a {name}."""\n'
-        )
+        out.append(f'\n\ndef {snake(name)}(cluster: str, {args}) -> str:\n    """Return the subject of a {name}."""\n')
         out.append(f'    return f"{{PREFIX}}.{{escape(cluster)}}.{path}"\n')
     return "".join(out)
 
@@ -188,8 +181,7 @@ def asyncapi(subjects: dict[str, Any], schemas: dict[str, dict[str, Any]]) -> st
         params = ["cluster", *re.findall(r"<(\w+)>", m["subject"])]
         channels[snake(name)] = {
             "address": address,
-            "description": f"Kept in stream {m['stream']}"
-            + (f", newest in {m['last']}." if m.get("last") else "."),
+            "description": f"Kept in stream {m['stream']}" + (f", newest in {m['last']}." if m.get("last") else "."),
             "parameters": {p: {"description": f"{p}, escaped as a subject token"} for p in params},
             "messages": {name: {"$ref": f"#/components/messages/{name}"}},
         }
@@ -204,7 +196,8 @@ def asyncapi(subjects: dict[str, Any], schemas: dict[str, dict[str, Any]]) -> st
         "info": {
             "title": "Heeler",
             "version": "1.0.0",
-            "description": "GPU cluster monitoring as an event stream. Payloads are MessagePack maps; headers name the type.",
+            "description": "GPU cluster monitoring as an event stream. "
+            "Payloads are MessagePack maps; headers name the type.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/msgpack",

@@ -23,7 +23,8 @@ from typing import Any
 
 import msgpack
 from gen import load, snake
-from vector_values import MAXIMAL, NODE, TS, TYPICAL, spread
+from vector_node import NODE, TS, spread
+from vector_values import MAXIMAL, TYPICAL
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "vectors"
@@ -166,7 +167,11 @@ def good_columns(kind: str, small: Any, typical: Any) -> dict[str, Case]:
         none["job"] = []
     unread = {**typical, "mean": {"power_w": [None] * 8}, "last": {}}
     column = {**typical, "mean": {**typical["mean"], "future_ratio": spread(0.5, 8)}}
+    twice = pack({**typical, "seq": 1})
+    head, count = (1, twice[0] & 0x0F) if twice[0] < 0x90 else (3, int.from_bytes(twice[1:3], "big"))
+    twice = b"\xde" + (count + 1).to_bytes(2, "big") + twice[head:] + pack("seq") + pack(typical["seq"])
     return {
+        "key_twice": (twice, typical),  # the last one counts: enrich adds keys without looking
         "no_gpus": (pack(none), none),
         "nothing_read": (pack(unread), unread),
         "unknown_column": (pack(column), column),

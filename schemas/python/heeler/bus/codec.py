@@ -132,7 +132,7 @@ def extend(payload: bytes, extra: Suffix) -> bytes:
 
 def _header(packed: bytes) -> tuple[int, int]:
     """Return how many keys a packed map has and where its first one starts."""
-    first = packed[0]
+    first = packed[0] if packed else 0
     if 0x80 <= first <= 0x8F:
         return first & 0x0F, 1
     if first == 0xDE:

@@ -35,20 +35,17 @@ def unescape(token: str) -> str:
     """Undo `escape`. Raises TokenError for what `escape` never writes."""
     out = bytearray()
     i = 0
-    while i < len(token):
-        if token[i] == "=":
-            try:
-                out.append(int(token[i + 1 : i + 3], 16))
-            except ValueError as err:
-                raise TokenError(f"bad escape in {token!r}") from err
-            i += 3
-        else:
-            out += token[i].encode()
-            i += 1
     try:
+        while i < len(token):
+            if token[i] == "=":
+                out.append(int(token[i + 1 : i + 3], 16))
+                i += 3
+            else:
+                out += token[i].encode()
+                i += 1
         name = out.decode()
-    except UnicodeDecodeError as err:
-        raise TokenError(f"not UTF-8: {token!r}") from err
+    except ValueError as err:  # no hexadecimal number, one below 0, or not UTF-8
+        raise TokenError(f"bad escape: {token!r}") from err
     if escape(name) != token:
         raise TokenError(f"not in canonical form: {token!r}")
     return name
