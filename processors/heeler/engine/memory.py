@@ -99,10 +99,11 @@ class Pipeline:
 
     def finish(self, now_ns: int) -> Iterator[Inbound]:
         """Let time pass to the end, so that silence and open windows are judged."""
-        waiting: deque[Inbound] = deque()
         for stage in self.stages:
-            waiting += [self._deliver(event, now_ns) for _, event in stage.advance(now_ns)]
-            yield from self._run(waiting)
+            made = [self._deliver(event, now_ns) for _, event in stage.advance(now_ns)]
+            self.counters.events += len(made)
+            yield from made
+            yield from self._run(deque(made))
 
     def _run(self, waiting: deque[Inbound]) -> Iterator[Inbound]:
         seen_ids: set[str] = set()
@@ -124,7 +125,6 @@ class Pipeline:
                     outputs.append(made)
                     waiting.append(made)
         yield from outputs
-        outputs.clear()
 
     @staticmethod
     def _deliver(event: Event, ts_ns: int) -> Inbound:

@@ -46,10 +46,10 @@ class Holders:
                 return
             run = Interval(job, start)
             self.runs.append(run)
-        if node in event["nodes"]:
+        if node in event["nodes"] and ("gpus" in event or "gpus_source" in event):
             run.minors = frozenset(event.get("gpus", {}).get(node, ()))
             run.whole_node = event.get("gpus_source") == "whole_node"
-            run.info = {key: event[key] for key in INFO if key in event}
+        run.info |= {key: event[key] for key in INFO if key in event}
         run.end_ts = None if holds else event.get("end_ts") or event["ts"]
         self._changed(now_ns)
 
