@@ -1,0 +1,1 @@
+"""console: answers for people from what is on the bus."""
