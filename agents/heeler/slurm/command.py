@@ -131,11 +131,13 @@ class Child:
                 while selector.get_map():
                     ready = selector.select(max(deadline - time.monotonic(), 0.0))
                     if not ready and time.monotonic() >= deadline:
+                        if ended not in selector.get_map():
+                            break
                         raise CommandTimeoutError(self.argv, f"no answer in {timeout_s:g} s")
                     for key, _ in ready:
                         if key.fd == ended:
                             selector.unregister(ended)
-                            # A grandchild may hold the pipes open: what it says is not the answer.
+                            # A grandchild may hold the pipes open: nothing that it says is the answer.
                             deadline = min(deadline, time.monotonic() + GRACE_S)
                             continue
                         chunk = os.read(key.fd, 1 << 18)

@@ -11,11 +11,11 @@ from heeler.slurm import jsonfix
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import NULLS, gpu_count, parse_gres
 from heeler.slurm.jsonnumbers import cpu_load, epoch_ns, number
+from heeler.slurm.rows import Unreadable, free_text, is_node_name, optional, rows_of, version_of, words
 from heeler.slurm.state import NodeFlags, parse_node_state
 from heeler.slurm.times import parse_timestamp
 from heeler.slurm.tres import parse_tres
 
-MAX_NAME = 255
 _TEXT_KEY = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*)=")
 _SIGNED = re.compile(r" \[([^\[\]@\s]+)@([^\[\]@\s]+)\]")
 
@@ -46,14 +46,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A row that could not be read: its name or id where that much was clear, and why."""
-
-    name: str | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class NodesAnswer:
     """A complete answer: every node that Slurm listed is in one of the two."""
 
@@ -81,15 +73,16 @@ def parse_node_json(row: Any) -> Node:
     name = _name_of(row)
     if name is None:
         raise ParseError("a node without a name", row)
+    reason = free_text(row, "reason")
     used = optional(row, "gres_used")
     total = optional(row, "gres")
     return Node(
         name=name,
         state=parse_node_state(row.get("state"), row.get("state_flags") or ()),
-        reason=optional(row, "reason"),
+        reason=reason,
         # An author without a reason is left over from an earlier one.
-        reason_user=optional(row, "reason_set_by_user") if optional(row, "reason") else None,
-        reason_ts_ns=epoch_ns(row.get("reason_changed_at")) if optional(row, "reason") else None,
+        reason_user=optional(row, "reason_set_by_user") if reason else None,
+        reason_ts_ns=epoch_ns(row.get("reason_changed_at")) if reason else None,
         partitions=words(row.get("partitions")),
         features=words(row.get("active_features") or row.get("features")),
         gres=total,
@@ -116,7 +109,7 @@ def parse_nodes_text(text: str, zone: tzinfo) -> NodesAnswer:
             nodes.append(parse_node_text(line, zone))
         except ParseError as err:
             match = re.match(r"NodeName=(\S+)", line)
-            unreadable.append(Unreadable(match[1] if match else None, str(err)))
+            unreadable.append(Unreadable(match[1] if match and is_node_name(match[1]) else None, str(err)))
     return NodesAnswer(tuple(nodes), tuple(unreadable))
 
 
@@ -126,8 +119,8 @@ def parse_node_text(line: str, zone: tzinfo) -> Node:
         raise ParseError("not a node", line)
     head, _, tail = line.partition(" Reason=")
     found = _fields(head)
-    if "State" not in found:
-        raise ParseError("a node without a state", line)
+    if "State" not in found or not is_node_name(found["NodeName"]):
+        raise ParseError("a node without a name or state", line)
     reason, user, stamp = split_reason(tail)
     load = number(found.get("CPULoad"))
     return Node(
@@ -148,6 +141,34 @@ def parse_node_text(line: str, zone: tzinfo) -> Node:
     )
 
 
+def node_message(node: Node, *, cluster: str, event: str, ts_ns: int) -> dict[str, Any]:
+    """Return the NodeState of a node, without keys that are not known."""
+    message: dict[str, Any] = {
+        "v": 1,
+        "cluster": cluster,
+        "node": node.name,
+        "ts": ts_ns,
+        "event": event,
+        "state": node.state.base.lower(),
+        "flags": list(node.flags),
+        "unknown_flags": list(node.state.unknown_flags) or None,
+        "available": node.state.available,
+        "reason": node.reason,
+        "reason_user": node.reason_user,
+        "reason_ts": node.reason_ts_ns,
+        "partitions": list(node.partitions),
+        "features": list(node.features),
+        "gres": node.gres,
+        "gres_used": node.gres_used,
+        "gpus_total": node.gpus_total,
+        "gpus_used": node.gpus_used,
+        "cpu_load": node.cpu_load,
+        "boot_ts": node.boot_ts_ns,
+        "reservation": node.reservation,
+    }
+    return {key: value for key, value in message.items() if value is not None}
+
+
 def split_reason(text: str) -> tuple[str | None, str | None, str | None]:
     """Split ``reason [user@time]`` into reason, user and time.
 
@@ -166,51 +187,9 @@ def split_reason(text: str) -> tuple[str | None, str | None, str | None]:
     return f"{text[: last.start()]}\n{text[last.end() :].strip()}", last[1], last[2]
 
 
-def rows_of(value: Mapping[str, Any], key: str) -> list[Any]:
-    """Return an answer's list. Raises ParseError where it has errors or no such list: such an answer says nothing."""
-    errors = value.get("errors")
-    if errors:
-        raise ParseError("Slurm reports errors", errors)
-    rows = value.get(key)
-    if not isinstance(rows, list):
-        raise ParseError(f"no list of {key} in the answer", sorted(map(str, value))[:20])
-    return rows
-
-
-def version_of(value: Mapping[str, Any]) -> str | None:
-    """Return Slurm's release from an answer's ``meta``, or None."""
-    meta = value.get("meta")
-    if not isinstance(meta, dict):
-        return None
-    about = meta.get("slurm") or meta.get("Slurm")
-    release = about.get("release") if isinstance(about, dict) else None
-    return release if isinstance(release, str) and release else None
-
-
-def optional(row: Mapping[str, Any], key: str) -> str | None:
-    """Return a text, None where it is absent, empty or null. Raises ParseError for another type."""
-    value = row.get(key)
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str):
-        raise ParseError(f"{key} is not text", value)
-    return None if value.lower() in ("(null)", "n/a") else value
-
-
-def words(value: Any) -> tuple[str, ...]:
-    """Return names from a list or a text with commas. Raises ParseError."""
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return () if value.strip().lower() in NULLS else tuple(w.strip() for w in value.split(",") if w.strip())
-    if isinstance(value, list) and all(isinstance(word, str) for word in value):
-        return tuple(value)
-    raise ParseError("not a list of names", value)
-
-
 def _name_of(row: Any) -> str | None:
     name = row.get("name") if isinstance(row, dict) else None
-    return name if isinstance(name, str) and 0 < len(name) <= MAX_NAME else None
+    return name if isinstance(name, str) and is_node_name(name) else None
 
 
 def _gpus(gres: str | None, tres: Any) -> int | None:

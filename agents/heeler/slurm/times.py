@@ -84,3 +84,8 @@ def local_zone() -> tzinfo:
         return ZoneInfo(name) if name else UTC
     except (KeyError, ValueError, OSError):
         return UTC
+
+
+def utc_text(ts_ns: int) -> str:
+    """Return a time as ISO text in UTC, to the second."""
+    return datetime.fromtimestamp(ts_ns // NS, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

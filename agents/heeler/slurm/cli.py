@@ -1,0 +1,213 @@
+"""`heeler slurm`: what the parsers make of a text."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass
+from datetime import tzinfo
+from math import inf, isinf
+from typing import Any
+
+import click
+
+from heeler.bus import ConfigError
+from heeler.slurm import hostlist, jobid, jobs, jsonfix, jsonnumbers, nodes, state, text, times
+from heeler.slurm.errors import ParseError
+from heeler.slurm.gres import gpu_count, parse_gres
+from heeler.slurm.settings import SlurmSettings
+from heeler.slurm.tres import parse_tres
+
+CLUSTER = "local"
+
+
+@click.group("slurm")
+def slurm_cli() -> None:
+    """Look at Slurm's output as Heeler reads it."""
+
+
+@slurm_cli.command("parse")
+@click.argument(
+    "kind",
+    type=click.Choice(
+        [
+            "hostlist",
+            "fold",
+            "gres",
+            "tres",
+            "state",
+            "jobstate",
+            "partition",
+            "time",
+            "number",
+            "jobid",
+            "squeue",
+            "nodes",
+            "jobs",
+        ]
+    ),
+)
+@click.option("--fields", default=",".join(text.SQUEUE_FIELDS), show_default=True, help="squeue: fields of text rows.")
+@click.option("--delimiter", default="|", show_default=True, help="squeue: what stands between fields.")
+@click.option("--end", help="squeue: the mark that ends each row.")
+@click.option("--zone", help="The controller's time zone, such as Europe/Berlin; this machine's otherwise.")
+@click.option("--cluster", default=CLUSTER, show_default=True, help="jobs, nodes: cluster name in the messages.")
+def parse(kind: str, fields: str, delimiter: str, end: str | None, zone: str | None, cluster: str) -> None:
+    """Read standard input, write JSON lines; exit status 1 where a text can't be read.
+
+    squeue, nodes and jobs read one whole answer (JSON, or text for squeue and nodes), the others a text per line.
+    """
+    try:
+        where = SlurmSettings(controller_zone=zone).zone()
+    except ConfigError as err:
+        raise click.ClickException(str(err)) from None
+    source = sys.stdin.buffer.read().decode(errors="replace")
+    if kind == "squeue":
+        results = _squeue(source, fields.split(","), delimiter, end, cluster)
+    elif kind == "jobs":
+        results = _jobs(source, cluster)
+    elif kind == "nodes":
+        results = _nodes(source, where, cluster)
+    else:
+        results = _lines(source, LINES[kind], where)
+    faults = 0
+    for found in results:
+        if isinstance(found, str):
+            faults += 1
+            click.echo(f"heeler slurm parse {kind}: {found}", err=True)
+        else:
+            click.echo(json.dumps(plain(found), ensure_ascii=False))
+    sys.exit(1 if faults else 0)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it; infinity is the word "infinity"."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return "infinity" if isinstance(value, float) and isinf(value) else value
+
+
+# A result, or the words of a fault.
+Results = Iterator[Any]
+Line = Callable[[str, tzinfo], dict[str, Any]]
+
+
+def _lines(source: str, read: Line, zone: tzinfo) -> Results:
+    for line in source.splitlines() or [""]:
+        try:
+            yield {"input": line, **read(line, zone)}
+        except ParseError as err:
+            yield str(err)
+
+
+def _squeue(source: str, fields: list[str], delimiter: str, end: str | None, cluster: str) -> Results:
+    if source.lstrip().startswith("{"):
+        yield from _jobs(source, cluster)
+        return
+    try:
+        found = text.split_rows(source, fields, delimiter=delimiter, end=end)
+    except ParseError as err:
+        yield str(err)
+        return
+    yield from found.rows
+    for line in found.unparsed:
+        click.echo(f"heeler slurm parse squeue: ignored, no row: {line!r}", err=True)
+
+
+def _jobs(source: str, cluster: str) -> Results:
+    try:
+        answer = jobs.parse_jobs_json(source)
+    except ParseError as err:
+        yield str(err)
+        return
+    for job in answer.jobs:
+        if job.state.holds:
+            yield jobs.job_message(job, cluster=cluster, event="started", ts_ns=job.start_ts_ns or 0)
+    yield from (f"job {row.name or '?'}: {row.why}" for row in answer.unreadable)
+
+
+def _nodes(source: str, zone: tzinfo, cluster: str) -> Results:
+    try:
+        # Warnings may stand before either form.
+        is_json = any(line.lstrip().startswith("{") for line in source.splitlines()[:100])
+        answer = nodes.parse_nodes_json(source) if is_json else nodes.parse_nodes_text(source, zone)
+    except ParseError as err:
+        yield str(err)
+        return
+    for node in answer.nodes:
+        message = nodes.node_message(node, cluster=cluster, event="seen", ts_ns=0)
+        yield {**message, "drained": node.state.drained, "draining": node.state.draining}
+    yield from (f"node {row.name or '?'}: {row.why}" for row in answer.unreadable)
+
+
+def _hostlist(line: str, _zone: tzinfo) -> dict[str, Any]:
+    names = hostlist.expand(line)
+    return {"names": names, "count": len(set(names))}
+
+
+def _fold(line: str, _zone: tzinfo) -> dict[str, Any]:
+    return {"hostlist": hostlist.fold(line.replace(",", " ").split())}
+
+
+def _gres(line: str, _zone: tzinfo) -> dict[str, Any]:
+    found = parse_gres(line)
+    return {"gres": found, "gpus": gpu_count(found)}
+
+
+def _tres(line: str, _zone: tzinfo) -> dict[str, Any]:
+    found = parse_tres(line)
+    return {**asdict(found), "cpus": found.cpus, "nodes": found.nodes}
+
+
+def _state(line: str, _zone: tzinfo) -> dict[str, Any]:
+    found = state.parse_node_state(line)
+    return {
+        **asdict(found),
+        "drained": found.drained,
+        "draining": found.draining,
+        "available": found.available,
+    }
+
+
+def _jobstate(line: str, _zone: tzinfo) -> dict[str, Any]:
+    found = state.parse_job_state(line)
+    return {**asdict(found), "holds": found.holds, "ended": found.ended}
+
+
+def _time(line: str, zone: tzinfo) -> dict[str, Any]:
+    """Read a duration where it is one, else a timestamp."""
+    try:
+        seconds = times.parse_duration(line)
+    except ParseError:
+        stamp = times.parse_timestamp(line, zone)
+        if stamp is None:
+            return {"seconds": None, "utc": None}
+        return {"ts": stamp, "utc": times.utc_text(stamp)}
+    return {"seconds": seconds, "unlimited": seconds == inf}
+
+
+def _number(line: str, _zone: tzinfo) -> dict[str, Any]:
+    value = jsonfix.loads(line).value if line.lstrip().startswith("{") else line
+    return {"number": jsonnumbers.number(value)}
+
+
+def _jobid(line: str, _zone: tzinfo) -> dict[str, Any]:
+    found = jobid.parse_job_id(line)
+    return {**asdict(found), "task_count": found.task_count}
+
+
+LINES: dict[str, Line] = {
+    "hostlist": _hostlist,
+    "fold": _fold,
+    "gres": _gres,
+    "tres": _tres,
+    "state": _state,
+    "jobstate": _jobstate,
+    "partition": lambda line, _zone: asdict(state.parse_partition(line)),
+    "time": _time,
+    "number": _number,
+    "jobid": _jobid,
+}

@@ -1,0 +1,258 @@
+"""Jobs: from `squeue --json` (v0.0.38 to v0.0.42) to values and JobEvents."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from heeler.slurm import jsonfix
+from heeler.slurm.errors import ParseError
+from heeler.slurm.gres import Gres, gpu_count, gpu_indices, parse_gres
+from heeler.slurm.hostlist import expand_set
+from heeler.slurm.jobid import MAX_ID
+from heeler.slurm.jsonnumbers import epoch_ns, identifier, integer
+from heeler.slurm.rows import Unreadable, free_text, optional, rows_of, version_of
+from heeler.slurm.state import JobFlags, parse_job_state
+from heeler.slurm.tres import parse_tres
+
+GpusSource = Literal["slurm_index", "whole_node", "none", "unknown"]
+SHARED_KINDS = ("shard", "mps")  # a part of a GPU, so which GPU can't be told from a count
+REQUESTS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """A job's GPUs: device minors on each node where they are known, and how they are known."""
+
+    source: GpusSource = "unknown"
+    by_node: Mapping[str, tuple[int, ...]] | None = None
+    per_node: int | None = None
+
+
+NO_GPUS = Gpus("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What Slurm says of one job. Nodes and GPUs are read only where the job has or had them."""
+
+    id: str
+    state: JobFlags
+    submit_ts_ns: int | None = None
+    start_ts_ns: int | None = None
+    end_ts_ns: int | None = None
+    restarts: int | None = None
+    nodes: tuple[str, ...] = ()
+    gpus: Gpus = Gpus()
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    het_job_id: str | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    name: str | None = None
+    exclusive: bool | None = None
+    requeueable: bool | None = None
+    batch: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobsAnswer:
+    """A complete answer: every job that Slurm listed is in one of the two."""
+
+    jobs: tuple[Job, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+    version: str | None = None
+
+
+def parse_jobs_json(answer: str | bytes | Mapping[str, Any]) -> JobsAnswer:
+    """Return the jobs of a JSON answer. Raises ParseError where the answer is no list of jobs, or lists errors."""
+    value = jsonfix.loads(answer).value if isinstance(answer, str | bytes) else answer
+    jobs: list[Job] = []
+    unreadable: list[Unreadable] = []
+    for row in rows_of(value, "jobs"):
+        try:
+            jobs.append(parse_job_json(row))
+        except ParseError as err:
+            unreadable.append(Unreadable(_id_of(row), str(err)))
+    return JobsAnswer(tuple(jobs), tuple(unreadable), version_of(value))
+
+
+def parse_job_json(row: Any) -> Job:
+    """Return one job of a JSON answer. Raises ParseError."""
+    job_id = _id_of(row)
+    if job_id is None:
+        raise ParseError("a job without an id", row)
+    state = parse_job_state(row.get("job_state"))
+    if not (state.holds or state.ended):
+        # Nine of ten jobs may be waiting: what they ask for is nobody's business here.
+        return Job(job_id, state, restarts=integer(row.get("restart_cnt")))
+    array = identifier(row.get("array_job_id"))
+    task = integer(row.get("array_task_id"))
+    het = identifier(row.get("het_job_id"))
+    nodes = expand_set(_nodes_text(row))
+    return Job(
+        id=job_id,
+        state=state,
+        submit_ts_ns=epoch_ns(row.get("submit_time")),
+        start_ts_ns=epoch_ns(row.get("start_time")),
+        end_ts_ns=epoch_ns(row.get("end_time")) if state.ended else None,
+        restarts=integer(row.get("restart_cnt")),
+        nodes=nodes,
+        gpus=_gpus(row, nodes),
+        array_job_id=None if array is None else str(array),
+        array_task_id=None if array is None or task is None else str(task),
+        het_job_id=None if het is None else str(het),
+        user=optional(row, "user_name"),
+        account=optional(row, "account"),
+        partition=optional(row, "partition"),
+        qos=optional(row, "qos"),
+        name=free_text(row, "name"),
+        exclusive=_exclusive(row),
+        requeueable=_flag(row, "requeue"),
+        batch=_flag(row, "batch_flag"),
+    )
+
+
+def whole_nodes(job: Job, node_gpus: Mapping[str, int]) -> Gpus:
+    """Return a job's GPUs, taking in what its nodes have: all GPUs of each node make it whole nodes."""
+    gpus = job.gpus
+    if gpus.source != "unknown" or not gpus.per_node or not job.nodes:
+        return gpus
+    if all(node_gpus.get(node) == gpus.per_node for node in job.nodes):
+        return Gpus("whole_node", None, gpus.per_node)
+    return gpus
+
+
+def job_message(
+    job: Job, *, cluster: str, event: str, ts_ns: int, node_gpus: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Return the JobEvent of a job, without keys that are not known."""
+    gpus = whole_nodes(job, node_gpus or {})
+    message: dict[str, Any] = {
+        "v": 1,
+        "cluster": cluster,
+        "ts": ts_ns,
+        "event": event,
+        "job_id": job.id,
+        "array_job_id": job.array_job_id,
+        "array_task_id": job.array_task_id,
+        "het_job_id": job.het_job_id,
+        "user": job.user,
+        "account": job.account,
+        "partition": job.partition,
+        "qos": job.qos,
+        "name": job.name,
+        "state": job.state.name,
+        "submit_ts": job.submit_ts_ns,
+        "start_ts": job.start_ts_ns,
+        "end_ts": job.end_ts_ns,
+        "restarts": job.restarts,
+        "nodes": list(job.nodes),
+        "gpus": {node: list(found) for node, found in gpus.by_node.items()} if gpus.by_node else None,
+        "gpus_source": gpus.source,
+        "gpus_per_node": gpus.per_node,
+        "exclusive": job.exclusive,
+        "requeueable": job.requeueable,
+        "batch": job.batch,
+    }
+    return {key: value for key, value in message.items() if value is not None}
+
+
+def _id_of(row: Any) -> str | None:
+    value = row.get("job_id") if isinstance(row, dict) else None
+    try:
+        found = identifier(value)
+    except ParseError:
+        return None
+    return str(found) if found is not None and found <= MAX_ID else None
+
+
+def _nodes_text(row: Mapping[str, Any]) -> str | None:
+    value = row.get("nodes")
+    if value is not None and not isinstance(value, str):
+        raise ParseError("nodes is not text", value)
+    return value
+
+
+def _flag(row: Mapping[str, Any], key: str) -> bool | None:
+    value = row.get(key)
+    if isinstance(value, bool):
+        return value
+    found = integer(value)
+    return None if found is None else bool(found)
+
+
+def _exclusive(row: Mapping[str, Any]) -> bool | None:
+    value = row.get("shared")
+    resources = row.get("job_resources")
+    nodes = resources.get("nodes") if isinstance(resources, dict) else None
+    if isinstance(nodes, dict) and nodes.get("whole") is True:
+        return True
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list):
+        return "none" in value
+    return None
+
+
+def _gpus(row: Mapping[str, Any], nodes: tuple[str, ...]) -> Gpus:
+    """Return a job's GPUs. What can't be read makes them unknown, not the job unreadable."""
+    try:
+        found = _by_detail(row, nodes)
+        return _by_count(row, nodes) if found is None else found
+    except ParseError:
+        return Gpus()
+
+
+def _by_detail(row: Mapping[str, Any], nodes: tuple[str, ...]) -> Gpus | None:
+    """Read ``gres_detail``: one GRES string for each node, in the order of the job's own nodes."""
+    detail = row.get("gres_detail")
+    if not isinstance(detail, list) or not detail or len(detail) != len(nodes):
+        return None
+    parsed: list[tuple[Gres, ...]] = []
+    for text in detail:
+        if not isinstance(text, str):
+            raise ParseError("gres_detail is not text", text)
+        parsed.append(parse_gres(text))
+    counts = [gpu_count(resources) for resources in parsed]
+    if not any(counts):
+        shared = any(gres.name in SHARED_KINDS and gres.count for resources in parsed for gres in resources)
+        return Gpus() if shared else NO_GPUS
+    by_node = {
+        node: indices
+        for node, resources in zip(_order(row, nodes), parsed, strict=True)
+        if (indices := gpu_indices(resources)) is not None
+    }
+    per_node = counts[0] if len(set(counts)) == 1 else None
+    return Gpus("slurm_index" if by_node else "unknown", by_node or None, per_node)
+
+
+def _order(row: Mapping[str, Any], nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the job's nodes in the order of its allocation, which may differ from the list's."""
+    resources = row.get("job_resources")
+    if not isinstance(resources, dict):
+        return nodes
+    inner = resources.get("nodes")
+    rows = inner.get("allocation") if isinstance(inner, dict) else resources.get("allocated_nodes")
+    names = tuple(_allocated(rows)) if isinstance(rows, list) else ()
+    return names if len(names) == len(nodes) and set(names) == set(nodes) else nodes
+
+
+def _allocated(rows: Iterable[Any]) -> Iterable[str]:
+    for row in rows:
+        name = (row.get("name") or row.get("nodename")) if isinstance(row, dict) else None
+        if isinstance(name, str):
+            yield name
+
+
+def _by_count(row: Mapping[str, Any], nodes: tuple[str, ...]) -> Gpus:
+    """Read the allocated TRES: only how many GPUs."""
+    text = optional(row, "tres_alloc_str")
+    tres = parse_tres(text)
+    if tres.gpus:
+        even = bool(nodes) and tres.gpus % len(nodes) == 0
+        return Gpus("unknown", None, tres.gpus // len(nodes) if even else None)
+    # Sites that don't account for GPUs have none in TRES: then only the request tells.
+    asks = any("gpu" in (optional(row, key) or "") or "shard" in (optional(row, key) or "") for key in REQUESTS)
+    return Gpus() if asks or text is None else NO_GPUS

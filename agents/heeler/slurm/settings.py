@@ -1,0 +1,50 @@
+"""Settings of the Slurm feed: the table ``[slurm]``."""
+
+from dataclasses import dataclass
+from datetime import tzinfo
+from zoneinfo import ZoneInfo
+
+from heeler.bus import ConfigError, TokenError, escape
+from heeler.slurm.times import local_zone
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """How to ask Slurm, and how often."""
+
+    feed: str = "slurm"  # this feed's name in ClusterState
+    bin_dir: str | None = None  # where squeue, sinfo and scontrol are; PATH otherwise
+    conf: str | None = None  # SLURM_CONF; Slurm's own default otherwise
+    timeout_s: float = 30.0  # a command that takes longer is killed: an outage
+    jobs_interval_s: float = 10.0
+    nodes_interval_s: float = 15.0
+    max_backoff_s: float = 60.0  # longest wait between tries while the controller is away
+    republish_s: float = 86400.0  # what lives is published again after so long, so that no retention forgets it
+    controller_zone: str | None = None  # IANA name; this machine's zone otherwise
+
+    def validate(self) -> None:
+        """Raise ConfigError with every fault there is."""
+        faults = []
+        try:
+            escape(self.feed)
+        except TokenError as err:
+            faults.append(f"feed: {err}")
+        for name in ("timeout_s", "jobs_interval_s", "nodes_interval_s", "max_backoff_s", "republish_s"):
+            value = getattr(self, name)
+            if not 0.1 <= value <= 7 * 86400:
+                faults.append(f"{name}: {value}: from 0.1 to 604800")
+        try:
+            self.zone()
+        except ConfigError as err:
+            faults.append(str(err))
+        if faults:
+            raise ConfigError("; ".join(faults))
+
+    def zone(self) -> tzinfo:
+        """Return the controller's zone. Raises ConfigError."""
+        if self.controller_zone is None:
+            return local_zone()
+        try:
+            return ZoneInfo(self.controller_zone)
+        except (KeyError, ValueError, OSError):
+            raise ConfigError(f"controller_zone: {self.controller_zone!r}: no such zone") from None
