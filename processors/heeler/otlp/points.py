@@ -1,0 +1,89 @@
+"""Data points of one message, as columns: what every metrics sink takes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from heeler.otlp.names import Kind, Metric
+
+Number = int | float
+Attributes = tuple[tuple[str, str | int], ...]
+
+
+@dataclass(slots=True)
+class Points:
+    """All data points of one message.
+
+    A row is a component (a GPU, a port, a collector), a column a metric with one value per row, None where it was
+    not read. ``attributes`` name each row in full; ``ids`` name it within ``scope`` (kind, cluster, node) and stay
+    the same when a job comes or goes. ``start_ns`` is when the writer's counters began, where it says so.
+    ``starts`` is filled in by `heeler.otlp.starts`: per row the start of all cumulative columns, or one per column.
+    """
+
+    scope: tuple[str, str, str]
+    boot: str
+    ts_ns: int
+    ids: list[str]
+    attributes: list[Attributes]
+    columns: list[tuple[Metric, list[Number | None]]]
+    start_ns: int | None = None
+    starts: list[int | dict[int, int]] = field(default_factory=list)
+    skipped: int = 0  # values that have no name outside
+
+    def __len__(self) -> int:
+        """Return how many data points there are."""
+        return sum(len(values) - values.count(None) for _, values in self.columns)
+
+    def start(self, row: int, column: int) -> int:
+        """Return the start time of a cumulative value, 0 where nothing is known."""
+        if not self.starts:
+            return 0
+        found = self.starts[row]
+        return found if isinstance(found, int) else found[column]
+
+    def column_starts(self, column: int) -> tuple[int, ...]:
+        """Return the start time of each row's value in a cumulative column."""
+        return tuple([self.start(row, column) for row in range(len(self.ids))])
+
+    def flat(self) -> Iterator[dict[str, Any]]:
+        """Yield each point as a map: the form of the stdout and file sinks."""
+        for position, (metric, values) in enumerate(self.columns):
+            for row, value in enumerate(values):
+                if value is None:
+                    continue
+                point: dict[str, Any] = {
+                    "metric": metric.name,
+                    "unit": metric.unit,
+                    "kind": metric.kind.value,
+                    "value": value,
+                    "ts": self.ts_ns,
+                }
+                if metric.kind is not Kind.GAUGE:
+                    point["start_ts"] = self.start(row, position)
+                point["attributes"] = dict(self.attributes[row] + metric.attributes)
+                yield point
+
+
+@dataclass(slots=True)
+class LogEntry:
+    """One log record. Severities are OpenTelemetry's: 9 info, 13 warning, 17 error, 0 not judged."""
+
+    event: str
+    ts_ns: int
+    severity: int
+    severity_text: str
+    body: str
+    attributes: dict[str, Any]
+
+    def __len__(self) -> int:
+        return 1
+
+    def flat(self) -> Iterator[dict[str, Any]]:
+        """Yield this record as a map: the form of the stdout and file sinks."""
+        yield {
+            "log": self.event,
+            "severity": self.severity_text,
+            "body": self.body,
+            "ts": self.ts_ns,
+            "attributes": self.attributes,
+        }

@@ -1,0 +1,95 @@
+"""otlp as a process."""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from heeler.bus import BusClosedError, Consumer
+from heeler.engine.live import closed, until_first
+from heeler.engine.process import Context, Program
+from heeler.otlp.lane import Lane, Limits
+from heeler.otlp.reader import Reader, specs
+from heeler.otlp.settings import OtlpSettings, SinkSettings
+from heeler.otlp.sinks import Sink, open_sink
+from heeler.otlp.wire import Signal
+
+log = structlog.get_logger("heeler.otlp")
+
+
+class Outlet:
+    """A sink with a lane and a reader for each of its signals."""
+
+    def __init__(self, context: Context, settings: OtlpSettings, sink: SinkSettings) -> None:
+        self._bus = context.bus
+        self._sink: Sink = open_sink(sink)
+        limits = Limits(settings.batch_points, settings.linger_s, settings.held_messages, sink.max_backoff_s)
+        self._every_s = settings.every_s
+        signals: list[Signal] = [signal for signal in ("metrics", "logs") if signal in sink.signals]
+        self.lanes = [Lane(sink.label, signal, self._sink, limits) for signal in signals]
+        self.readers = [Reader(self._bus, lane, self._every_s) for lane in self.lanes]
+        self._sending: list[asyncio.Task[None]] = []
+
+    async def start(self) -> list[asyncio.Task[None]]:
+        """Begin to read and send; returns the tasks that must not end."""
+        self._sending = [asyncio.create_task(lane.run()) for lane in self.lanes]
+        tasks = []
+        for lane, reader in zip(self.lanes, self.readers, strict=True):
+            for spec in specs(lane.name, lane.signal):
+                consumer = Consumer(self._bus, spec, reader.on)
+                await consumer.start()
+                tasks.append(asyncio.create_task(consumer.watch()))
+        # Reading is cancelled at once when the process stops, sending is not: hence the shields.
+        return [*tasks, *(asyncio.create_task(_shielded(task)) for task in self._sending)]
+
+    async def stop(self, grace_s: float) -> None:
+        """Send what is held for a while; give the rest back to the stream."""
+        stopping = [lane.stop(task, grace_s) for lane, task in zip(self.lanes, self._sending, strict=True)]
+        await asyncio.gather(*stopping)
+        self._sink.close()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what this outlet counts."""
+        found: dict[str, float] = {}
+        for lane, reader in zip(self.lanes, self.readers, strict=True):
+            label = f"{lane.name}_{lane.signal}"
+            tally, counters = lane.tally, reader.counters
+            found |= {
+                f"otlp_sent_total.{label}": tally.sent,
+                f"otlp_rejected_total.{label}": tally.rejected + tally.too_large,
+                f"otlp_requests_total.{label}": tally.requests,
+                f"otlp_failures_total.{label}": tally.failures,
+                f"otlp_outages_total.{label}": tally.outages,
+                f"otlp_held_messages.{label}": lane.held(),
+                f"otlp_received_total.{label}": counters.received,
+                f"otlp_dead_letters_total.{label}": counters.dead,
+                f"otlp_ignored_total.{label}": counters.ignored,
+            }
+        return found
+
+
+async def main(context: Context) -> None:
+    """Export until stopped. Raises BusClosedError when the bus is gone for good."""
+    settings: OtlpSettings = context.settings["otlp"]
+    outlets = [Outlet(context, settings, sink) for sink in settings.sinks]
+    for outlet in outlets:
+        context.metrics[f"otlp-{outlet.lanes[0].name}"] = outlet.metrics
+    tasks = [asyncio.create_task(closed(context.bus))]
+    try:
+        for outlet in outlets:
+            tasks += await outlet.start()
+        log.info("exporting", sinks=[sink.label for sink in settings.sinks], instance=context.instance)
+        await until_first(*tasks, stop=context.stop)
+    finally:
+        await asyncio.gather(*(outlet.stop(settings.stop_s) for outlet in outlets))
+    if context.bus.closed.is_set() and not context.stop.is_set():
+        raise BusClosedError("the bus is closed")
+
+
+async def _shielded(task: asyncio.Task[None]) -> None:
+    await asyncio.shield(task)
+
+
+PROGRAM = Program(
+    "otlp", "Export metrics, findings and events to OTLP, stdout and files.", main, {"otlp": OtlpSettings}
+)
