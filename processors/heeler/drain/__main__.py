@@ -1,0 +1,6 @@
+"""python -m heeler.drain."""
+
+from heeler.drain.program import PROGRAM
+from heeler.engine.process import main
+
+main(PROGRAM)

@@ -1,0 +1,64 @@
+"""Claims: values in a bucket that are only ever changed by compare-and-set.
+
+Of two writers that both think it is their turn, one is told that it is not.
+"""
+
+from dataclasses import dataclass
+
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError, NoKeysError
+from nats.js.kv import KeyValue
+
+from heeler.bus.client import Bus
+from heeler.bus.codec import BusError
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A value as it stands in the bucket."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+class Claims:
+    """A bucket of claims. Keys are subject tokens joined by dots."""
+
+    def __init__(self, bucket: KeyValue) -> None:
+        self._bucket = bucket
+
+    @classmethod
+    async def open(cls, bus: Bus, name: str) -> "Claims":
+        """Return a bucket. Raises BusError if `heeler bus init` has not made it."""
+        try:
+            return cls(await bus.js.key_value(name))
+        except BucketNotFoundError:
+            raise BusError(f"no bucket {name}: run `heeler bus init`") from None
+
+    async def get(self, key: str) -> Claim | None:
+        """Return the value that stands now, or None."""
+        try:
+            entry = await self._bucket.get(key)
+        except KeyNotFoundError:
+            return None
+        return Claim(key, entry.value or b"", int(entry.revision or 0))
+
+    async def set(self, key: str, value: bytes, after: Claim | None) -> Claim | None:
+        """Put a value in the place of the one that we know (None: of none). None if another stands there by now."""
+        try:
+            if after is None:
+                revision = await self._bucket.create(key, value)
+            else:
+                revision = await self._bucket.update(key, value, last=after.revision)
+        except KeyWrongLastSequenceError:
+            return None
+        return Claim(key, value, revision)
+
+    async def all(self, prefix: str) -> list[Claim]:
+        """Return every claim whose key begins with a prefix."""
+        try:
+            keys = await self._bucket.keys()
+        except NoKeysError:
+            return []
+        found = [await self.get(key) for key in keys if key.startswith(prefix)]
+        return [claim for claim in found if claim is not None]
