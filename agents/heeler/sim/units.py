@@ -1,0 +1,3 @@
+"""Units of time."""
+
+NS_PER_S = 1_000_000_000
