@@ -163,8 +163,12 @@ def _tres(line: str, _zone: tzinfo) -> dict[str, Any]:
 
 
 def _state(line: str, _zone: tzinfo) -> dict[str, Any]:
+    """Read a node's state; a word that no node has, but a job, as a job's."""
     found = state.parse_node_state(line)
+    if found.base == "UNKNOWN" and found.unparsed and state.parse_job_state(line).name != "UNKNOWN":
+        return {"of": "job", **_jobstate(line, _zone)}
     return {
+        "of": "node",
         **asdict(found),
         "drained": found.drained,
         "draining": found.draining,

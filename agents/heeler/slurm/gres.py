@@ -13,7 +13,7 @@ _UNITS: dict[str, int] = {"": 1} | {unit: 1024**power for power, unit in enumera
 
 _COUNT = re.compile(r"(\d{1,20})([KMGTPE]?)", re.IGNORECASE | re.ASCII)
 _NAME = re.compile(r"[A-Za-z][\w.\-]*", re.ASCII)
-_TYPE = re.compile(r"[\w.\-+]+", re.ASCII)
+_TYPE = re.compile(r"(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9][\w.\-+]*", re.ASCII)
 _BRACKETS = re.compile(r"\(([^()]*)\)")
 _USE = re.compile(r"(\d{1,18})/(\d{1,18})", re.ASCII)
 _SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-from ClusterShell.NodeUtils import GroupError
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from ClusterShell.RangeSet import RangeSetException
 
 from heeler.slurm.errors import ParseError
@@ -79,7 +78,7 @@ def fold(names: Iterable[str]) -> str:
         nodes.fold_axis = (-1,)  # one bracket only: folding in several dimensions can take minutes
         folded = str(nodes)
         return folded if set(expand(folded)) == set(wanted) else plain
-    except (RangeSetException, GroupError, ParseError):
+    except (NodeSetException, RangeSetException, ParseError):
         return plain
 
 

@@ -74,8 +74,6 @@ def parse_node_json(row: Any) -> Node:
     if name is None:
         raise ParseError("a node without a name", row)
     reason = free_text(row, "reason")
-    used = optional(row, "gres_used")
-    total = optional(row, "gres")
     return Node(
         name=name,
         state=parse_node_state(row.get("state"), row.get("state_flags") or ()),
@@ -85,10 +83,10 @@ def parse_node_json(row: Any) -> Node:
         reason_ts_ns=epoch_ns(row.get("reason_changed_at")) if reason else None,
         partitions=words(row.get("partitions")),
         features=words(row.get("active_features") or row.get("features")),
-        gres=total,
-        gres_used=used,
-        gpus_total=_gpus(total, row.get("tres")),
-        gpus_used=_gpus(used, row.get("tres_used")),
+        gres=optional(row, "gres"),
+        gres_used=optional(row, "gres_used"),
+        gpus_total=_gpus(row.get("gres")),
+        gpus_used=_gpus(row.get("gres_used"), row.get("tres"), row.get("tres_used")),
         cpu_load=cpu_load(row.get("cpu_load")),
         boot_ts_ns=epoch_ns(row.get("boot_time")),
         reservation=optional(row, "reservation"),
@@ -133,8 +131,8 @@ def parse_node_text(line: str, zone: tzinfo) -> Node:
         features=words(found.get("ActiveFeatures")),
         gres=_text(found.get("Gres")),
         gres_used=_text(found.get("GresUsed")),
-        gpus_total=_gpus(_text(found.get("Gres")), found.get("CfgTRES")),
-        gpus_used=_gpus(_text(found.get("GresUsed")), found.get("AllocTRES")),
+        gpus_total=_gpus(found.get("Gres")),
+        gpus_used=_gpus(found.get("GresUsed"), found.get("CfgTRES"), found.get("AllocTRES")),
         cpu_load=load if load is not None and 0 <= load < inf else None,
         boot_ts_ns=parse_timestamp(found.get("BootTime", ""), zone),
         reservation=_text(found.get("ReservationName")),
@@ -192,13 +190,16 @@ def _name_of(row: Any) -> str | None:
     return name if isinstance(name, str) and is_node_name(name) else None
 
 
-def _gpus(gres: str | None, tres: Any) -> int | None:
-    """Return GPUs by the GRES string, else by TRES, else None. One that can't be read is not known."""
+def _gpus(gres: Any, configured_tres: Any = None, tres: Any = None) -> int | None:
+    """Return GPUs by the GRES string; without one by TRES, where the site accounts for GPUs; else None.
+
+    What can't be read is not known, and no reason to lose the node.
+    """
     try:
-        if gres is not None:
+        if isinstance(gres, str):
             return gpu_count(parse_gres(gres))
-        if isinstance(tres, str):
-            return parse_tres(tres).gpus
+        if isinstance(configured_tres, str) and parse_tres(configured_tres).gpus:
+            return parse_tres(tres if isinstance(tres, str) else "").gpus
     except ParseError:
         pass
     return None

@@ -1,0 +1,33 @@
+"""What a test needs of the machine. Where it is missing the test is skipped with a reason; in CI it fails."""
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+SLURM_PROGRAMS = ("slurmctld", "slurmd", "squeue", "sinfo", "scontrol", "sbatch", "scancel", "munged", "munge")
+
+
+def missing_slurm() -> str | None:
+    """Return why no Slurm can be started here, or None."""
+    folders = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+    absent = [name for name in SLURM_PROGRAMS if shutil.which(name, path=folders) is None]
+    if absent:
+        return f"Slurm is not installed ({', '.join(absent)} missing)"
+    if os.geteuid() != 0:
+        return "starting Slurm needs root"
+    return None
+
+
+NEEDS: dict[str, Callable[[], str | None]] = {"slurm": missing_slurm}
+
+
+def need(what: str) -> None:
+    """Skip the test where something is missing; with CI=true that is a failure."""
+    why = NEEDS[what]()
+    if why is None:
+        return
+    if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+        pytest.fail(f"CI needs {what}: {why}")
+    pytest.skip(why)
