@@ -94,9 +94,7 @@ def object_shape(prop: dict[str, Any]) -> str:
 def message_module(schemas: dict[str, dict[str, Any]]) -> str:
     """Return heeler/bus/messages.py."""
     out = [HEADER, "from typing import Any, Final, Required, TypedDict\n\n"]
-    out.append(
-        "from heeler.bus.shape import Any_, Bool, Bytes, Columns, Either, Enum, Int, List, Map, Maybe, Num, Obj, Str\n"
-    )
+    out.append("from heeler.bus.shape import Any_, Bool, Bytes, Either, Enum, Int, List, Map, Maybe, Num, Obj, Str\n")
     for name, schema in schemas.items():
         out.append(f'\n\nclass {name}(TypedDict, total=False):\n    """{schema["description"]}"""\n\n')
         for key, prop in schema["properties"].items():
@@ -104,7 +102,9 @@ def message_module(schemas: dict[str, dict[str, Any]]) -> str:
             out.append(f"    {key}: {f'Required[{kind}]' if key in schema['required'] else kind}\n")
     out.append("\n\nSHAPES: Final[dict[str, Obj]] = {\n")
     for name, schema in schemas.items():
-        fields = {k: "Columns()" if is_columns(schema, k) else shape(p) for k, p in schema["properties"].items()}
+        if is_columnar(schema):
+            continue  # heeler.bus.wire_gen
+        fields = {k: shape(p) for k, p in schema["properties"].items()}
         body = "".join(f"            {key!r}: {expr},\n" for key, expr in fields.items())
         required = sorted(schema["required"])
         out.append(f"    {name!r}: Obj(\n        {{\n{body}        }},\n        {required!r},\n    ),\n")
@@ -116,6 +116,61 @@ def message_module(schemas: dict[str, dict[str, Any]]) -> str:
         out.append(f"    {column!r}: {about!r},\n")
     out.append("}\n")
     return "".join(out)
+
+
+def wire_module(schemas: dict[str, dict[str, Any]]) -> str:
+    """Return heeler/bus/wire_gen.py: the types by which msgspec decodes and checks samples in one go."""
+    out = [
+        HEADER,
+        "from typing import Annotated, Any, Final, Literal, Required, TypedDict\n\nfrom msgspec import Meta\n\n",
+    ]
+    out.append("Natural = Annotated[int, Meta(ge=0)]\nName = Annotated[str, Meta(min_length=1)]\n")
+    out.append("Columns = dict[str, list[int | float | None]]\n")
+    columnar = {name: schema for name, schema in schemas.items() if is_columnar(schema)}
+    for name, schema in columnar.items():
+        for key, prop in schema["properties"].items():
+            if prop.get("type") == "object" and "properties" in prop and not is_columns(schema, key):
+                out.append(wire_class(f"{name}{key.title()}", prop, schema))
+        out.append(wire_class(f"{name}Wire", schema, schema))
+    out.append("\n\nWIRE: Final[dict[str, Any]] = {\n")
+    out += [f"    {name!r}: {name}Wire,\n" for name in columnar]
+    out.append("}\n")
+    return "".join(out)
+
+
+def wire_class(name: str, prop: dict[str, Any], schema: dict[str, Any]) -> str:
+    """Return a TypedDict; null is allowed for what is not required, since it means the same as absent."""
+    out = [f"\n\nclass {name}(TypedDict, total=False):\n"]
+    for key, field in prop["properties"].items():
+        if prop is schema and is_columns(schema, key):
+            kind = "Columns"
+        elif field.get("type") == "object" and "properties" in field:
+            kind = f"{schema['title']}{key.title()}"
+        else:
+            kind = wire_annotation(field)
+        out.append(f"    {key}: {f'Required[{kind}]' if key in prop.get('required', []) else f'{kind} | None'}\n")
+    return "".join(out)
+
+
+def wire_annotation(prop: dict[str, Any]) -> str:
+    """Return the type of a property for msgspec, constraints included."""
+    if "const" in prop:
+        return f"Literal[{prop['const']!r}]"
+    if prop.get("type") == "integer" and prop.get("minimum") == 0:
+        return "Natural"
+    if prop.get("type") == "string" and prop.get("minLength"):
+        return "Name"
+    if prop.get("type") == "array":
+        return f"list[{wire_annotation(prop.get('items', {}))}]"
+    if prop.get("type") == "object":
+        values = prop.get("additionalProperties")
+        return f"dict[str, {wire_annotation(values) if isinstance(values, dict) else 'Any'}]"
+    return annotation(prop)
+
+
+def is_columnar(schema: dict[str, Any]) -> bool:
+    """Say whether a message is a sample of columns."""
+    return "column" in schema.get("$defs", {})
 
 
 def is_columns(schema: dict[str, Any], key: str) -> bool:
@@ -247,6 +302,7 @@ def main(check: bool) -> int:
     files = {
         BUS / "messages.py": message_module(schemas),
         BUS / "subjects_gen.py": subject_module(subjects),
+        BUS / "wire_gen.py": wire_module(schemas),
         ROOT / "asyncapi.yaml": asyncapi(subjects, schemas),
     }
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]

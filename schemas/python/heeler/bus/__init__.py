@@ -3,7 +3,7 @@
 from heeler.bus import subjects_gen as subjects
 from heeler.bus.client import Bus, BusClosedError, TooLargeError
 from heeler.bus.codec import BusError, DecodeError, EncodeError, Suffix, check, decode, encode, extend
-from heeler.bus.consume import Consumer, ConsumerSpec, Delivery, consume
+from heeler.bus.consume import Consumer, ConsumerSpec, Delivery, consume, snapshot
 from heeler.bus.messages import (
     AgentStatus,
     ClusterState,
@@ -61,6 +61,7 @@ __all__ = [
     "escape",
     "extend",
     "shard_of",
+    "snapshot",
     "subjects",
     "unescape",
 ]

@@ -6,18 +6,26 @@ Reading is in `heeler.bus.consume`, streams and buckets in `heeler.bus.admin`, l
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 import nats
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import (
+    BadHeaderError,
+    BadSubjectError,
+    ConnectionClosedError,
+    MaxPayloadError,
+    OutboundBufferLimitError,
+    SlowConsumerError,
+)
 from nats.errors import Error as NatsError
-from nats.errors import MaxPayloadError, OutboundBufferLimitError
-from nats.js import JetStreamContext
-from nats.js.errors import APIError
+from nats.js.errors import APIError, BadRequestError
 from tenacity import (
     AsyncRetrying,
+    retry_if_exception,
     retry_if_exception_type,
     stop_after_delay,
     stop_never,
@@ -29,8 +37,15 @@ from heeler.bus.settings import BusSettings
 
 log = structlog.get_logger("heeler.bus")
 
-HEADER_BYTES = 512  # room for our headers under the server's max_payload
 RETRYABLE = (NatsError, APIError, OSError, asyncio.TimeoutError)
+# Those of them that no second try can change.
+PERMANENT = (BadHeaderError, BadRequestError, BadSubjectError, MaxPayloadError)
+MAX_WAIT_S = 30.0
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Say whether what failed may work the next time."""
+    return isinstance(error, RETRYABLE) and not isinstance(error, PERMANENT)
 
 
 class BusClosedError(BusError):
@@ -45,6 +60,41 @@ class TooLargeError(BusError):
         self.size, self.limit = size, limit
 
 
+class _Client(Client):
+    """The NATS client, without the ways in which it stops for good and says nothing."""
+
+    def _connect_command(self) -> bytes:
+        try:
+            if self._user_credentials is not None or self._nkeys_seed is not None:
+                self._setup_nkeys_connect()  # else the public key would stay that of the first seed
+            return super()._connect_command()
+        except Exception as error:  # a credentials file that is being written: whatever it raises, try again
+            raise NatsError(f"credentials: {type(error).__name__}: {error}") from error
+
+    async def _attempt_reconnect(self) -> None:
+        while True:
+            try:
+                return await super()._attempt_reconnect()
+            except Exception as error:  # noqa: BLE001 - nothing may end the task that brings the connection back
+                log.warning("bus_reconnect_failed", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(1)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        try:
+            await super()._close(status, do_cbs)
+        except OSError:  # the last words can't be sent; without them, the rest of closing, and those who wait for it
+            self._pending.clear()
+            self._pending_data_size = 0
+            self._status = Client.DISCONNECTED
+            await super()._close(status, do_cbs)
+
+    async def _process_pong(self) -> None:
+        # A late answer to a flush that timed out would end the loop that reads from the server.
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+
 class Bus:
     """A connection to the bus that comes back by itself."""
 
@@ -52,9 +102,10 @@ class Bus:
         self.client = client
         self.settings = settings
         self.cluster = settings.cluster
-        self.js: JetStreamContext = client.jetstream(timeout=settings.connect_timeout_s)
+        self.js = client.jetstream(timeout=settings.connect_timeout_s)
         self.closed = asyncio.Event()
-        self.dropped = 0
+        self.dropped = 0  # messages not sent, since the bus was away for too long
+        self.dropped_incoming = 0  # messages of `subscribe` that came faster than they were handled
         self.on_reconnect: list[Callable[[], None]] = []
         self._headers: dict[str, dict[str, str]] = {}
 
@@ -62,14 +113,15 @@ class Bus:
     async def connect(cls, settings: BusSettings, name: str, *, give_up_after_s: float | None = None) -> Self:
         """Connect, trying for ever unless told otherwise; credentials are read anew at each try.
 
-        The first try comes at once; later ones with full jitter, so that a fleet doesn't arrive in one second.
+        The first try comes at once; later ones, and those after a lost connection, with full jitter, so that a
+        fleet doesn't arrive in one second.
         """
         stop = stop_never if give_up_after_s is None else stop_after_delay(give_up_after_s)
         async for attempt in AsyncRetrying(
-            wait=wait_random_exponential(multiplier=0.2, max=30),
+            wait=wait_random_exponential(multiplier=0.2, max=MAX_WAIT_S),
             stop=stop,
             reraise=True,
-            retry=retry_if_exception_type((*RETRYABLE, ValueError)),
+            retry=retry_if_exception_type(Exception),  # half-written credentials raise anything
         ):
             with attempt:
                 return await cls._connect_once(settings, name)
@@ -77,12 +129,12 @@ class Bus:
 
     @classmethod
     async def _connect_once(cls, settings: BusSettings, name: str) -> Self:
-        client = Client()
+        client = _Client()
         holder: list[Bus] = []
 
         async def failed(error: Exception) -> None:
-            if holder and isinstance(error, OutboundBufferLimitError):
-                holder[0].dropped += 1
+            if holder and isinstance(error, SlowConsumerError):
+                holder[0].dropped_incoming += 1
             log.warning("bus_error", error=f"{type(error).__name__}: {error}")
 
         async def lost() -> None:
@@ -98,32 +150,21 @@ class Bus:
             if holder:
                 holder[0].closed.set()
 
-        options: dict[str, Any] = {
-            "servers": list(settings.servers),
-            "name": name,
-            "connect_timeout": settings.connect_timeout_s,
-            "allow_reconnect": True,
-            "max_reconnect_attempts": -1,
-            "reconnect_time_wait": settings.reconnect_wait_s * random.uniform(0.5, 1.5),
-            "ping_interval": 10,
-            "max_outstanding_pings": 3,
-            "pending_size": settings.pending_bytes,
+        options = {
+            **_options(settings, name),
             "error_cb": failed,
             "disconnected_cb": lost,
             "reconnected_cb": back,
             "closed_cb": closed,
-            "tls": settings.tls(),
-            "user_credentials": settings.creds,
-            "nkeys_seed": settings.nkey,
         }
         try:
-            # nats-py's own first connect gives up or loops silently, so one try here and the loop above.
-            options["allow_reconnect"] = True
+            # nats-py's own first connect loops for ever, so it gets a few seconds here, and the loop above goes on.
             await asyncio.wait_for(client.connect(**options), settings.connect_timeout_s * 2)
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
                 log.warning("bus_connect_failed", servers=settings.servers, error=f"{type(error).__name__}: {error}")
-            await client.close()
+            with suppress(Exception):  # a client that never came to life can't always be closed
+                await client.close()
             raise
         bus = cls(client, settings)
         holder.append(bus)
@@ -143,31 +184,37 @@ class Bus:
 
     async def publish(self, subject: str, kind: str, payload: bytes) -> None:
         """Publish without waiting: for samples. Drops and counts when the bus is away and the buffer full."""
-        self._check_size(payload)
+        headers = self.headers(kind)
+        self._check_size(payload, headers)
         try:
-            await self.client.publish(subject, payload, headers=self.headers(kind))
+            await self.client.publish(subject, payload, headers=headers)
         except OutboundBufferLimitError:
             self.dropped += 1
+        except ConnectionClosedError as error:
+            raise BusClosedError("connection closed") from error
 
     async def publish_once(
         self, subject: str, kind: str, payload: bytes, msg_id: str, *, timeout_s: float = 5.0
     ) -> bool:
         """Publish into the stream and wait for its word; True if the id was there before. Raises `RETRYABLE`."""
-        if self.closed.is_set():
+        if self.closed.is_set() or self.client.is_closed:
             raise BusClosedError("connection closed")
-        self._check_size(payload)
         headers = {**self.headers(kind), "Nats-Msg-Id": msg_id}
+        self._check_size(payload, headers)
         ack = await self.js.publish(subject, payload, timeout=timeout_s, headers=headers)
         return bool(ack.duplicate)
 
     async def publish_acked(
         self, subject: str, kind: str, payload: bytes, msg_id: str, *, timeout_s: float = 5.0
     ) -> bool:
-        """`publish_once`, again and again with the same id until the stream answers."""
+        """`publish_once`, again and again with the same id until the stream answers.
+
+        Raises BusClosedError, and what no second try can change: TooLargeError, a bad subject, a refusal (code 400).
+        """
         async for attempt in AsyncRetrying(
             wait=wait_random_exponential(multiplier=0.1, max=5),
             reraise=True,
-            retry=retry_if_exception_type(RETRYABLE),
+            retry=retry_if_exception(is_retryable),
             stop=stop_never,
             before_sleep=self._warn_retry(subject),
         ):
@@ -187,10 +234,13 @@ class Bus:
 
         return warn
 
-    def _check_size(self, payload: bytes) -> None:
-        limit = self.client.max_payload - HEADER_BYTES
-        if len(payload) > limit:
-            raise TooLargeError(len(payload), limit)
+    def _check_size(self, payload: bytes, headers: dict[str, str]) -> None:
+        """Raise TooLargeError where payload and headers together, as the server counts them, are over its limit."""
+        limit = self.client.max_payload
+        size = len(payload) + len("NATS/1.0\r\n\r\n")
+        size += sum(len(key.encode()) + len(value.encode()) + len(": \r\n") for key, value in headers.items())
+        if size > limit:
+            raise TooLargeError(size, limit)
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Any]) -> Any:
         """Subscribe without a stream (for `tap` and requests)."""
@@ -208,6 +258,30 @@ class Bus:
             await asyncio.wait_for(self.client.close(), 2)
         except TimeoutError:
             log.warning("bus_close_timed_out")
+        self.closed.set()
+
+
+def _options(settings: BusSettings, name: str) -> dict[str, Any]:
+    def next_server(servers: list[Any], _info: dict[str, Any]) -> tuple[Any, float]:
+        server = min(servers, key=lambda one: one.reconnects)
+        most = min(MAX_WAIT_S, settings.reconnect_wait_s * 2 ** min(server.reconnects, 10))
+        return server, random.uniform(0, most)
+
+    return {
+        "servers": list(settings.servers),
+        "name": name,
+        "connect_timeout": settings.connect_timeout_s,
+        "allow_reconnect": True,
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": settings.reconnect_wait_s,
+        "reconnect_to_server_handler": next_server,
+        "ping_interval": 10,
+        "max_outstanding_pings": 3,
+        "pending_size": settings.pending_bytes,
+        "tls": settings.tls(),
+        "user_credentials": settings.creds,
+        "nkeys_seed": settings.nkey,
+    }
 
 
 def _server(client: Client) -> str:

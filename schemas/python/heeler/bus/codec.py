@@ -11,18 +11,19 @@ from math import isfinite
 from typing import Any
 
 import msgpack
+import msgspec
 
 from heeler.bus.messages import SHAPES
 from heeler.bus.shape import ShapeError
+from heeler.bus.wire_gen import WIRE
 
 CONTENT_TYPE = "application/msgpack"
 
-_NUMBERS = frozenset((int, float, type(None)))
-_LIST = frozenset((list,))
-_STR = frozenset((str,))
+# Samples are nine tenths of all messages. msgspec decodes and checks one in less time than plain decoding takes.
+_SAMPLES = {kind: msgspec.msgpack.Decoder(wire) for kind, wire in WIRE.items()}
+_PACK_SAMPLE = msgspec.msgpack.Encoder().encode
 _GROUPS = ("mean", "min", "max", "last")
 _PER_GPU = ("state", "job", "job_source")
-_COLUMNAR = frozenset(("GpuSample", "JobSample"))
 
 
 class BusError(Exception):
@@ -42,6 +43,9 @@ def decode(kind: str, payload: bytes) -> dict[str, Any]:
 
     Raises DecodeError; never returns half a message.
     """
+    decoder = _SAMPLES.get(kind)
+    if decoder is not None:
+        return _decode_sample(kind, decoder, payload)
     shape = SHAPES.get(kind)
     if shape is None:
         raise DecodeError(f"unknown type {kind!r}")
@@ -52,56 +56,75 @@ def decode(kind: str, payload: bytes) -> dict[str, Any]:
     return check(kind, message)
 
 
+def _decode_sample(kind: str, decoder: msgspec.msgpack.Decoder[Any], payload: bytes) -> dict[str, Any]:
+    try:
+        message: dict[str, Any] = decoder.decode(payload)
+        check_columns(message)
+    except (msgspec.ValidationError, ShapeError) as err:
+        raise DecodeError(f"{kind}: {err}") from None
+    except Exception as err:
+        raise DecodeError(f"not MessagePack: {type(err).__name__}: {err}") from err
+    return message
+
+
 def check(kind: str, message: Any) -> dict[str, Any]:
     """Check a decoded message in place and return it. Raises DecodeError."""
     try:
-        SHAPES[kind].check(message, "")
-        if kind in _COLUMNAR:
+        if kind in WIRE:
+            message = msgspec.convert(message, WIRE[kind])
             check_columns(message)
-    except ShapeError as err:
+        else:
+            SHAPES[kind].check(message, "")
+    except (ShapeError, msgspec.ValidationError) as err:
         raise DecodeError(f"{kind}: {err}") from None
     return message  # type: ignore[no-any-return]
 
 
 def check_columns(message: dict[str, Any]) -> None:
-    """Check that every column has one finite number or null per GPU. Raises ShapeError."""
+    """Check what types can't say: one finite number or null per GPU. Removes null keys. Raises ShapeError."""
     gpu = message["gpu"]
+    for table in (message, gpu):
+        if None in table.values():
+            for key in [key for key, value in table.items() if value is None]:
+                del table[key]
     uuids = gpu["uuid"]
-    count = len(uuids)
-    groups = [message[name] for name in _GROUPS if name in message]
-    columns = [column for group in groups for column in group.values()]
-    per_gpu = [col for col in gpu.values() if type(col) is list] + [message[n] for n in _PER_GPU if n in message]
-    if not _LIST.issuperset(map(type, columns)):
-        raise ShapeError("a column is not a list")
-    if not _STR.issuperset(map(type, chain.from_iterable(groups))):
-        raise ShapeError("a column's name is not a string")
+    columns: list[list[Any]] = []
+    for name in _GROUPS:
+        if name in message:
+            columns += message[name].values()
     lengths = set(map(len, columns))
-    lengths.update(map(len, per_gpu))
-    if lengths != {count}:
-        raise ShapeError(f"a column has not one entry for each of the {count} GPUs")
-    values = list(chain.from_iterable(columns))
-    kinds = set(map(type, values))
-    if not kinds <= _NUMBERS:
-        raise ShapeError("a column holds something other than numbers and null")
-    numbers = list(filter(None, values)) if type(None) in kinds else values
-    # One NaN or infinity makes the sum not finite; so do a few values at the end of the range.
-    if not isfinite(sum(numbers)) and not all(map(isfinite, numbers)):
-        raise ShapeError("a column holds NaN or infinity")
-    if len(set(uuids)) != count:
+    lengths.update(map(len, gpu.values()))
+    lengths.update(len(message[name]) for name in _PER_GPU if name in message)
+    if lengths != {len(uuids)}:
+        raise ShapeError(f"a column has not one entry for each of the {len(uuids)} GPUs")
+    if len(set(uuids)) != len(uuids):
         raise ShapeError("two GPUs have the same UUID")
+    # One NaN or infinity makes the sum not finite; so do a few values at the end of the range.
+    numbers = list(chain.from_iterable(columns))
+    try:
+        total = sum(numbers)
+    except TypeError:  # nulls
+        numbers = list(filter(None, numbers))
+        total = sum(numbers)
+    if not isfinite(total) and not all(map(isfinite, numbers)):
+        raise ShapeError("a column holds NaN or infinity")
 
 
-def encode(kind: str, message: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a message after checking it; null values are left out. Raises EncodeError."""
+def encode(kind: str, message: Mapping[str, Any], *, checked: bool = False) -> bytes:
+    """Return the bytes of a message; null values are left out. Raises EncodeError for what readers would refuse.
+
+    `checked` skips that last look, for messages that are made from checked ones on the hot path.
+    """
     clean = {key: value for key, value in message.items() if value is not None}
     try:
-        packed: bytes = msgpack.packb(clean)
+        packed: bytes = _PACK_SAMPLE(clean) if kind in WIRE else msgpack.packb(clean)
     except (TypeError, ValueError, OverflowError) as err:
         raise EncodeError(f"{kind}: {err}") from err
-    try:
-        decode(kind, packed)
-    except DecodeError as err:
-        raise EncodeError(str(err)) from err
+    if not checked:
+        try:
+            decode(kind, packed)
+        except DecodeError as err:
+            raise EncodeError(str(err)) from err
     return packed
 
 

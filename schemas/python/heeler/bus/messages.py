@@ -2,7 +2,7 @@
 
 from typing import Any, Final, Required, TypedDict
 
-from heeler.bus.shape import Any_, Bool, Bytes, Columns, Either, Enum, Int, List, Map, Maybe, Num, Obj, Str
+from heeler.bus.shape import Any_, Bool, Bytes, Either, Enum, Int, List, Map, Maybe, Num, Obj, Str
 
 
 class GpuSample(TypedDict, total=False):
@@ -322,27 +322,6 @@ class DeadLetter(TypedDict, total=False):
 
 
 SHAPES: Final[dict[str, Obj]] = {
-    'GpuSample': Obj(
-        {
-            'v': Int(None, 1),
-            'cluster': Str(1),
-            'node': Str(1),
-            'ts': Int(0, None),
-            'boot': Str(0),
-            'seq': Int(0, None),
-            'window_ns': Int(0, None),
-            'reads': Int(0, None),
-            'gpu': Obj({'uuid': List(Str(0)), 'index': List(Maybe(Int(None, None))), 'pci': List(Maybe(Str(0))), 'minor': List(Maybe(Int(None, None))), 'model': List(Maybe(Str(0)))}, ['uuid']),
-            'mean': Columns(),
-            'min': Columns(),
-            'max': Columns(),
-            'last': Columns(),
-            'absent': Map(Str(0)),
-            'state': List(Maybe(Str(0))),
-            'procs': List(List(Any_())),
-        },
-        ['boot', 'cluster', 'gpu', 'last', 'mean', 'node', 'reads', 'seq', 'ts', 'v', 'window_ns'],
-    ),
     'IbSample': Obj(
         {
             'v': Int(None, 1),
@@ -514,32 +493,6 @@ SHAPES: Final[dict[str, Obj]] = {
             'duration_ns': Int(0, None),
         },
         ['cluster', 'controller', 'feed', 'ts', 'v'],
-    ),
-    'JobSample': Obj(
-        {
-            'v': Int(None, 1),
-            'cluster': Str(1),
-            'node': Str(1),
-            'ts': Int(0, None),
-            'boot': Str(0),
-            'seq': Int(0, None),
-            'window_ns': Int(0, None),
-            'reads': Int(0, None),
-            'gpu': Obj({'uuid': List(Str(0)), 'index': List(Maybe(Int(None, None))), 'pci': List(Maybe(Str(0))), 'minor': List(Maybe(Int(None, None))), 'model': List(Maybe(Str(0)))}, ['uuid']),
-            'mean': Columns(),
-            'min': Columns(),
-            'max': Columns(),
-            'last': Columns(),
-            'absent': Map(Str(0)),
-            'state': List(Maybe(Str(0))),
-            'procs': List(List(Any_())),
-            'job': List(Maybe(Str(0))),
-            'job_source': List(Maybe(Str(0))),
-            'jobs': Map(Map(Any_())),
-            'shard': Int(0, None),
-            'several': Map(List(Str(0))),
-        },
-        ['boot', 'cluster', 'gpu', 'job', 'last', 'mean', 'node', 'reads', 'seq', 'shard', 'ts', 'v', 'window_ns'],
     ),
     'JobKernelEvent': Obj(
         {

@@ -176,21 +176,6 @@ class Map(Shape):
         return value
 
 
-class Columns(Shape):
-    """A map from column names to one number or null per GPU.
-
-    Only the container is checked here: the codec checks all columns of a message
-    at once (`check_columns`), since this is the hot path of the whole bus.
-    """
-
-    fast = frozenset((dict,))
-
-    def check(self, value: Any, path: str) -> Any:
-        if type(value) is not dict:
-            raise ShapeError(f"{path}: not a map")
-        return value
-
-
 class Obj(Shape):
     """A map with known keys; unknown ones are left alone, null ones removed."""
 
