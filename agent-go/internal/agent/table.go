@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"heeler.dev/agent-go/internal/collector"
+	"heeler.dev/agent-go/internal/config"
+	"heeler.dev/agent-go/internal/gpu"
+	"heeler.dev/agent-go/internal/hostfs"
+	"heeler.dev/agent-go/internal/ib"
+	"heeler.dev/agent-go/internal/kmsg"
+	"heeler.dev/agent-go/internal/nvml"
+)
+
+// parts are the collectors of one agent.
+type parts struct {
+	gpu  *gpu.Collector
+	kmsg *kmsg.Source
+	ib   *ib.Collector
+	inv  *inventory
+}
+
+const (
+	shortestPatience = 500 * time.Millisecond
+	gpuDeadline      = 30 * time.Second // eight GPUs may each take their time once, before they are left alone
+)
+
+func newParts(c *config.Config, lib nvml.Library, log *slog.Logger) *parts {
+	host := hostfs.Host{Proc: c.Proc, Sys: c.Sys}
+	p := &parts{inv: newInventory(host.KernelRelease(), c.Collectors.NVML)}
+	p.gpu = gpu.New(gpu.Options{
+		Library: lib, Window: c.Window.Duration, HangAfter: c.NVML.HangAfter.Duration,
+		Patience: max(c.Interval.Duration, shortestPatience), Retry: c.NVML.Retry.Duration, Profile: c.NVML.GPM,
+		JobOf: host.JobOf, PIDMax: host.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
+		OnInventory: p.inv.setGPUs, Log: log,
+	})
+	p.ib = ib.New(ib.Options{Sys: c.Sys, OnInventory: p.inv.setHCAs})
+	options := kmsg.Options{
+		Path: c.Kmsg.Path, AnyFacility: c.Kmsg.AnyFacility, FloodInterval: c.Kmsg.FloodInterval.Duration,
+		StatePath: stateFile(c, "kmsg.json"), Boot: c.BootID, Ready: p.inv.ready, Log: log,
+	}
+	if c.Collectors.NVML {
+		options.GPUs = p.gpu
+	}
+	p.kmsg = kmsg.New(options)
+	return p
+}
+
+// table is everything that the agent runs. A new collector gets a row here.
+func (p *parts) table(c *config.Config) []collector.Entry {
+	return []collector.Entry{
+		{
+			Name: "nvml", Every: c.Interval.Duration, Align: true, Deadline: gpuDeadline, Collector: p.gpu,
+			Off: !c.Collectors.NVML,
+		},
+		{Name: "kmsg", Every: time.Second, Source: p.kmsg, Off: !c.Collectors.Kmsg},
+		{Name: "ib", Every: c.IB.Interval.Duration, Collector: p.ib, Off: !c.Collectors.IB},
+		{Name: "inventory", Every: inventoryEvery, Collector: p.inv},
+	}
+}
+
+// stateFile is where something is kept, or empty when nothing is to be kept.
+func stateFile(c *config.Config, name string) string {
+	if c.StateDir == "" {
+		return ""
+	}
+	return filepath.Join(c.StateDir, name)
+}

@@ -1,0 +1,273 @@
+// Package config reads the agent's configuration: one TOML file, overridden by flags, with secrets from the environment.
+// A key that it does not know is a fault, and all faults are reported together.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"heeler.dev/agent-go/internal/hostfs"
+	"heeler.dev/schemas/go/heelerv1"
+)
+
+// Duration is a time.Duration that is written as "1s".
+type Duration struct{ time.Duration }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	d.Duration = v
+	return err
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// Config is the agent's configuration.
+type Config struct {
+	// Cluster is the name of the cluster. Required.
+	Cluster string `toml:"cluster"`
+	// Node is the node's name as Slurm spells it; the short host name where empty.
+	Node string `toml:"node"`
+	// BootID stands in for the kernel's, for several agents on one machine. It must change whenever the kernel log
+	// starts anew.
+	BootID string `toml:"boot_id"`
+	// StateDir keeps positions and events that wait for the bus.
+	StateDir string `toml:"state_dir"`
+	// Proc and Sys are where these file systems are.
+	Proc string `toml:"proc"`
+	Sys  string `toml:"sys"`
+	// Interval is the time between GPU readings, Window the time that one sample stands for.
+	Interval       Duration `toml:"interval"`
+	Window         Duration `toml:"window"`
+	StatusInterval Duration `toml:"status_interval"`
+
+	NATS       NATS       `toml:"nats"`
+	Kmsg       Kmsg       `toml:"kmsg"`
+	NVML       NVML       `toml:"nvml"`
+	IB         IB         `toml:"ib"`
+	Spool      Spool      `toml:"spool"`
+	Collectors Collectors `toml:"collectors"`
+	Log        Log        `toml:"log"`
+}
+
+// NATS says how to reach the bus.
+type NATS struct {
+	Servers []string `toml:"servers"`
+	// Creds and NKey are files; user and password, or a token, come from the environment.
+	Creds string `toml:"creds"`
+	NKey  string `toml:"nkey"`
+	// InboxPrefix is where replies come to; _INBOX_<node> as a token where empty.
+	InboxPrefix string `toml:"inbox_prefix"`
+	// ConnectJitter spreads the first connection of a fleet.
+	ConnectJitter Duration `toml:"connect_jitter"`
+	// BufferSamples is how many samples wait while the bus is away.
+	BufferSamples int `toml:"buffer_samples"`
+	TLS           TLS `toml:"tls"`
+
+	User     string `toml:"-"`
+	Password string `toml:"-"`
+	Token    string `toml:"-"`
+}
+
+// TLS names files.
+type TLS struct {
+	CA   string `toml:"ca"`
+	Cert string `toml:"cert"`
+	Key  string `toml:"key"`
+}
+
+// Kmsg is the kernel log.
+type Kmsg struct {
+	Path          string   `toml:"path"`
+	AnyFacility   bool     `toml:"any_facility"`
+	FloodInterval Duration `toml:"flood_interval"`
+}
+
+// NVML is the GPU library.
+type NVML struct {
+	// Library is its path; the system's own where empty.
+	Library string `toml:"library"`
+	// GPM switches the performance monitor on.
+	GPM bool `toml:"gpm"`
+	// HangAfter is when a GPU that does not answer is called hung.
+	HangAfter Duration `toml:"hang_after"`
+	// Retry is the time between attempts to open the library.
+	Retry Duration `toml:"retry"`
+}
+
+// IB is the InfiniBand collector.
+type IB struct {
+	Interval Duration `toml:"interval"`
+}
+
+// Spool is the store of events that wait for the bus.
+type Spool struct {
+	MaxBytes int64    `toml:"max_bytes"`
+	Grace    Duration `toml:"grace"`
+}
+
+// Collectors switches them on and off.
+type Collectors struct {
+	NVML bool `toml:"nvml"`
+	Kmsg bool `toml:"kmsg"`
+	IB   bool `toml:"ib"`
+}
+
+// Log is how the agent speaks.
+type Log struct {
+	Format string `toml:"format"`
+	Level  string `toml:"level"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	second := func(n int) Duration { return Duration{time.Duration(n) * time.Second} }
+	return Config{
+		StateDir: "/var/lib/heeler-agent", Proc: "/proc", Sys: "/sys",
+		Interval: second(1), Window: second(10), StatusInterval: second(30),
+		NATS:       NATS{Servers: []string{"nats://127.0.0.1:4222"}, ConnectJitter: second(2), BufferSamples: 512},
+		Kmsg:       Kmsg{Path: "/dev/kmsg", FloodInterval: second(10)},
+		NVML:       NVML{GPM: true, HangAfter: second(3), Retry: second(30)},
+		IB:         IB{Interval: second(10)},
+		Spool:      Spool{MaxBytes: 32 << 20, Grace: second(3)},
+		Collectors: Collectors{NVML: true, Kmsg: true, IB: true},
+		Log:        Log{Format: "text", Level: "info"},
+	}
+}
+
+// Load reads a file, and settings of the form key=value that override it. An empty path means no file.
+func Load(path string, settings []string, getenv func(string) string) (Config, error) {
+	c := Default()
+	var faults []error
+	if path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return c, err
+		}
+		faults = append(faults, c.merge(path, data)...)
+	}
+	for _, s := range settings {
+		text, err := fragment(s)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		faults = append(faults, c.merge("-set "+s, text)...)
+	}
+	c.NATS.User = getenv("HEELER_NATS_USER")
+	c.NATS.Password = getenv("HEELER_NATS_PASSWORD")
+	c.NATS.Token = getenv("HEELER_NATS_TOKEN")
+	faults = append(faults, c.complete()...)
+	faults = append(faults, c.check()...)
+	return c, errors.Join(faults...)
+}
+
+// merge reads TOML over what is there.
+func (c *Config) merge(from string, data []byte) []error {
+	meta, err := toml.Decode(string(data), c)
+	if err != nil {
+		return []error{fmt.Errorf("%s: %w", from, err)}
+	}
+	var faults []error
+	for _, key := range meta.Undecoded() {
+		faults = append(faults, fmt.Errorf("%s: unknown key %s", from, key))
+	}
+	return faults
+}
+
+// fragment turns key=value into TOML; a value that is not TOML is taken as a string.
+func fragment(setting string) ([]byte, error) {
+	key, value, ok := strings.Cut(setting, "=")
+	if !ok {
+		return nil, fmt.Errorf("-set %s: not key=value", setting)
+	}
+	var probe map[string]any
+	text := key + " = " + value
+	if _, err := toml.Decode(text, &probe); err != nil {
+		text = fmt.Sprintf("%s = %q", key, value)
+	}
+	return []byte(text + "\n"), nil
+}
+
+// complete fills in what depends on the host.
+func (c *Config) complete() []error {
+	var faults []error
+	if c.Node == "" {
+		name, err := hostfs.ShortHostname()
+		if err != nil {
+			faults = append(faults, fmt.Errorf("node: %w", err))
+		}
+		c.Node = name
+	}
+	if c.NATS.InboxPrefix == "" {
+		if token, err := heelerv1.Token(c.Node); err == nil {
+			c.NATS.InboxPrefix = "_INBOX_" + token
+		}
+	}
+	if c.BootID == "" {
+		id, err := hostfs.Host{Proc: c.Proc, Sys: c.Sys}.BootID()
+		if err != nil {
+			faults = append(faults, err)
+		}
+		c.BootID = id
+	}
+	return faults
+}
+
+const (
+	shortest = 100 * time.Millisecond
+	longest  = 60 * time.Second
+)
+
+func (c *Config) check() []error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	for key, name := range map[string]string{"cluster": c.Cluster, "node": c.Node} {
+		_, err := heelerv1.Token(name)
+		fault(err != nil, "%s: %v", key, err)
+	}
+	between := func(key string, d Duration, low, high time.Duration) {
+		fault(d.Duration < low || d.Duration > high, "%s: %s is not between %s and %s", key, d, low, high)
+	}
+	between("interval", c.Interval, shortest, longest)
+	between("window", c.Window, shortest, longest)
+	between("status_interval", c.StatusInterval, shortest, time.Hour)
+	between("ib.interval", c.IB.Interval, shortest, time.Hour)
+	between("kmsg.flood_interval", c.Kmsg.FloodInterval, shortest, time.Hour)
+	between("nvml.hang_after", c.NVML.HangAfter, shortest, time.Hour)
+	between("nvml.retry", c.NVML.Retry, shortest, time.Hour)
+	between("spool.grace", c.Spool.Grace, 2*time.Second, time.Hour)
+	between("nats.connect_jitter", c.NATS.ConnectJitter, 0, time.Hour)
+	fault(c.Interval.Duration > 0 && c.Window.Duration%c.Interval.Duration != 0,
+		"window: %s is not a multiple of interval %s", c.Window, c.Interval)
+	fault(len(c.NATS.Servers) == 0, "nats.servers: none")
+	fault(c.NATS.Creds != "" && c.NATS.NKey != "", "nats: both creds and nkey are given")
+	fault((c.NATS.TLS.Cert == "") != (c.NATS.TLS.Key == ""), "nats.tls: cert and key go together")
+	fault(c.NATS.BufferSamples < 1, "nats.buffer_samples: less than one")
+	fault(c.Spool.MaxBytes < 1<<16, "spool.max_bytes: less than 64 KiB")
+	fault(c.StateDir == "", "state_dir: empty")
+	fault(c.Log.Format != "text" && c.Log.Format != "json", "log.format: %q is neither text nor json", c.Log.Format)
+	fault(c.Log.Level != "debug" && c.Log.Level != "info" && c.Log.Level != "warn" && c.Log.Level != "error",
+		"log.level: %q is none of debug, info, warn, error", c.Log.Level)
+	return faults
+}
+
+// Print writes the configuration in force as TOML, without secrets.
+func (c *Config) Print() (string, error) {
+	var b bytes.Buffer
+	e := toml.NewEncoder(&b)
+	e.Indent = ""
+	err := e.Encode(c)
+	return b.String(), err
+}

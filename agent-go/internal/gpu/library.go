@@ -1,0 +1,219 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"heeler.dev/agent-go/internal/collector"
+	"heeler.dev/agent-go/internal/nvml"
+	"heeler.dev/schemas/go/heelerv1"
+)
+
+// openPatience is how long opening or listing may take; without persistence mode the driver wakes the GPUs first.
+const openPatience = 10 * time.Second
+
+// open opens the library unless it is open, and not more often than every Retry.
+func (c *Collector) open() error {
+	if c.opened {
+		return nil
+	}
+	if c.openError != nil && time.Now().Before(c.nextOpen) {
+		return c.openError
+	}
+	c.nextOpen = time.Now().Add(c.Retry)
+	err, late := collector.Guarded(&c.library, openPatience, func() error { return c.Library.Init() })
+	switch {
+	case late != nil:
+		c.openError = fmt.Errorf("%w: opening the library: %w", collector.ErrHung, late)
+	case err != nil:
+		c.openError = absentOr(err)
+	default:
+		c.opened, c.openError = true, nil
+		c.openError = c.relist()
+		return c.openError
+	}
+	return c.openError
+}
+
+func absentOr(err error) error {
+	var why *nvml.InitError
+	if errors.As(err, &why) && why.Absent() {
+		return fmt.Errorf("%w: %w", collector.ErrAbsent, err)
+	}
+	return err
+}
+
+// close gives the library up, unless a call into it hangs.
+func (c *Collector) close() {
+	c.opened = false
+	c.nextOpen = time.Now()
+	c.openError = errors.New("the driver went away")
+	for _, g := range c.all() {
+		if _, stuck := g.guard.Stuck(); stuck {
+			return
+		}
+	}
+	meters := c.forget()
+	_, _ = collector.Guarded(&c.library, openPatience, func() error {
+		for _, m := range meters {
+			m.perf.close()
+		}
+		c.Library.Shutdown()
+		return nil
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reopened++
+}
+
+// forget drops the handles, which the library is about to make invalid.
+func (c *Collector) forget() []*meter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var meters []*meter
+	for _, g := range c.gpus {
+		if g.meter != nil {
+			meters = append(meters, g.meter)
+			g.meter = nil
+		}
+	}
+	return meters
+}
+
+type listing struct {
+	gpus   []found
+	status nvml.Status
+}
+
+// relist asks which GPUs there are. A GPU that is no longer shown is lost and keeps its row; one that has another
+// index gets its new handle.
+func (c *Collector) relist() error {
+	known := map[string]heelerv1.Gpu{}
+	for _, g := range c.all() {
+		known[g.identity.UUID] = g.identity
+	}
+	got, err := collector.Guarded(&c.library, openPatience, func() listing {
+		gpus, status := list(c.Library, known)
+		return listing{gpus, status}
+	})
+	if err != nil {
+		return fmt.Errorf("%w: listing the GPUs: %w", collector.ErrHung, err)
+	}
+	if got.status != nvml.OK {
+		return fmt.Errorf("listing the GPUs: %s", got.status)
+	}
+	if c.versions == (nvml.Versions{}) {
+		c.versions, _ = collector.Guarded(&c.library, openPatience, c.Library.Versions)
+	}
+	if changed := c.merge(got.gpus); changed || !c.everSeen {
+		c.everSeen = true
+		c.tell()
+	}
+	return nil
+}
+
+// merge brings the rows up to date and tells whether any identity changed.
+func (c *Collector) merge(now []found) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	shown := map[string]*found{}
+	for i := range now {
+		shown[now[i].identity.UUID] = &now[i]
+	}
+	changed := false
+	for _, g := range c.gpus {
+		f, ok := shown[g.identity.UUID]
+		delete(shown, g.identity.UUID)
+		if !ok {
+			changed = changed || g.meter != nil
+			g.meter, g.identity.Index, g.lost = nil, nil, true
+			continue
+		}
+		changed = c.refresh(g, f) || changed
+	}
+	for i := range now {
+		f := &now[i]
+		if _, isNew := shown[f.identity.UUID]; isNew {
+			g := &gpu{identity: f.identity, window: newWindow(), meter: newMeter(f.dev, f.identity.UUID, c.Profile)}
+			c.gpus = append(c.gpus, g)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// refresh gives a known GPU its new handle if its place changed. A meter that hangs is left as it is.
+func (c *Collector) refresh(g *gpu, f *found) bool {
+	same := g.meter != nil && g.identity.Index != nil && *g.identity.Index == *f.identity.Index
+	migChanged := (g.identity.MIG == nil) != (f.identity.MIG == nil) ||
+		g.identity.MIG != nil && *g.identity.MIG != *f.identity.MIG
+	g.identity = f.identity
+	if same {
+		return migChanged
+	}
+	if _, stuck := g.guard.Stuck(); stuck {
+		return true
+	}
+	// The old meter's samples are not freed: that is a call into a driver that has just changed under us.
+	g.meter, g.lost = newMeter(f.dev, f.identity.UUID, c.Profile), false
+	return true
+}
+
+// tell passes the GPUs on and remembers them.
+func (c *Collector) tell() {
+	var gpus []heelerv1.Gpu
+	for _, g := range c.all() {
+		gpus = append(gpus, g.identity)
+	}
+	if err := c.memory.save(gpus); err != nil {
+		c.Log.Warn("cannot remember the GPUs", "error", err)
+	}
+	if c.OnInventory != nil {
+		c.OnInventory(gpus, c.versions)
+	}
+}
+
+// ByPCI is the UUID of the GPU at a PCI address, or empty.
+func (c *Collector) ByPCI(address string) string {
+	g := c.at(address)
+	if g == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return g.identity.UUID
+}
+
+func (c *Collector) at(address string) *gpu {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.gpus {
+		if g.identity.PCI == address && address != "" {
+			return g
+		}
+	}
+	return nil
+}
+
+// Recheck reads one GPU at once and says whether it answers. It takes no longer than wait.
+func (c *Collector) Recheck(address string, wait time.Duration) heelerv1.GpuState {
+	g := c.at(address)
+	if g == nil {
+		return heelerv1.GpuUnknown
+	}
+	c.mu.Lock()
+	m := g.meter
+	c.mu.Unlock()
+	if m == nil {
+		return heelerv1.GpuLost
+	}
+	state, err := collector.Guarded(&g.guard, wait/2, m.probe)
+	if err != nil {
+		return heelerv1.GpuHung
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.lost = state == heelerv1.GpuLost
+	return state
+}

@@ -1,0 +1,337 @@
+package kmsg
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"heeler.dev/agent-go/internal/collector"
+	"heeler.dev/agent-go/internal/hostfs"
+	"heeler.dev/schemas/go/heelerv1"
+)
+
+// GPUs is what the source asks about the node's GPUs.
+type GPUs interface {
+	// ByPCI is the UUID of the GPU at an address, or empty.
+	ByPCI(address string) string
+	// Recheck reads that GPU at once.
+	Recheck(address string, wait time.Duration) heelerv1.GpuState
+}
+
+// Options say what to read.
+type Options struct {
+	// Path is /dev/kmsg, or a file that grows, in the same form.
+	Path string
+	// AnyFacility takes records that the kernel did not write, as not trusted.
+	AnyFacility bool
+	// FloodInterval is how often equal lines are summed up.
+	FloodInterval time.Duration
+	// StatePath is where the position is kept; empty for nowhere.
+	StatePath string
+	Boot      string
+	GPUs      GPUs // nil for none
+	// Ready is closed when the GPUs are known; the start waits for it a little, since old lines need their UUIDs.
+	Ready <-chan struct{}
+	Log   *slog.Logger
+}
+
+// Source implements [collector.Source].
+type Source struct {
+	Options
+	counts struct {
+		records, unreadable, untrusted, matched, gaps, summed, orphans atomic.Uint64
+	}
+}
+
+// New returns a source.
+func New(o Options) *Source { return &Source{Options: o} }
+
+const (
+	foldTime    = 20 * time.Millisecond
+	idleTime    = 500 * time.Millisecond
+	saveTime    = time.Second
+	readyTime   = 5 * time.Second
+	recheckTime = 500 * time.Millisecond
+)
+
+// run is one opening of the log.
+type run struct {
+	*Source
+	reader  reader
+	parser  *Parser
+	folder  folder
+	gate    *gate
+	emit    collector.Emit
+	store   store
+	state   saved
+	seen    position // of the last record
+	live    bool     // the backlog is read
+	overrun bool     // the ring overwrote records since the last one read
+	savedAt time.Time
+}
+
+// Run implements [collector.Source].
+func (s *Source) Run(ctx context.Context, beat func(), emit collector.Emit) error {
+	s.waitForGPUs(ctx)
+	st := store{s.StatePath, s.Boot, s.Path}
+	state, err := st.load()
+	if err != nil {
+		s.Log.Warn("position in the kernel log is unreadable; reading from the start", "error", err)
+	}
+	rd, err := open(s.Path, state.Position)
+	if err != nil {
+		return err
+	}
+	defer rd.close()
+	r := &run{
+		Source: s, reader: rd, parser: NewParser(), folder: folder{hold: foldTime}, gate: newGate(s.FloodInterval),
+		emit: emit, store: st, state: state, seen: state.Position,
+	}
+	return r.loop(ctx, beat)
+}
+
+func (s *Source) waitForGPUs(ctx context.Context) {
+	if s.Ready == nil {
+		return
+	}
+	select {
+	case <-s.Ready:
+	case <-ctx.Done():
+	case <-time.After(readyTime):
+	}
+}
+
+func (r *run) loop(ctx context.Context, beat func()) error {
+	for ctx.Err() == nil {
+		beat()
+		it, err := r.reader.next(r.wait())
+		switch {
+		case err == nil:
+			err = r.record(it)
+		case errors.Is(err, errIdle):
+			r.live, err = true, nil
+		case errors.Is(err, errOverrun):
+			r.overrun, err = true, nil
+		}
+		if err == nil {
+			err = r.timers(time.Now())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.finish()
+}
+
+// wait is how long to wait for a record: short while an event is held for its next line.
+func (r *run) wait() time.Duration {
+	if len(r.folder.held) > 0 {
+		return foldTime
+	}
+	if !r.live {
+		return foldTime
+	}
+	return idleTime
+}
+
+// timers lets go what was held long enough, and keeps the position.
+func (r *run) timers(now time.Time) error {
+	if err := r.pass(r.folder.due(now)); err != nil {
+		return err
+	}
+	if err := r.summaries(r.gate.due(now)); err != nil {
+		return err
+	}
+	if now.Sub(r.savedAt) >= saveTime {
+		r.savedAt = now
+		return r.save()
+	}
+	return nil
+}
+
+func (r *run) finish() error {
+	return errors.Join(r.pass(r.folder.flush()), r.summaries(r.gate.flush()), r.save())
+}
+
+// save keeps the position behind all that was emitted, and before all that is still held or only counted.
+func (r *run) save() error {
+	safe := r.seen
+	if oldest, ok := r.gate.oldest(); ok {
+		safe = oldest
+	}
+	for _, e := range r.folder.held {
+		if e.before.Ordinal < safe.Ordinal {
+			safe = e.before
+		}
+	}
+	if safe == r.state.Position {
+		return nil
+	}
+	r.state.Position = safe
+	return r.store.save(r.state)
+}
+
+// record takes one record of the log.
+func (r *run) record(it item) error {
+	r.counts.records.Add(1)
+	rec, err := ParseRecord(it.data)
+	if err != nil {
+		r.counts.unreadable.Add(1)
+		r.seen = it.after
+		return nil
+	}
+	if r.seenBefore(it) {
+		return nil
+	}
+	if err := r.gap(rec, it); err != nil {
+		return err
+	}
+	r.seen = it.after
+	if !rec.Kernel() && !r.AnyFacility {
+		r.counts.untrusted.Add(1)
+		return nil
+	}
+	fact, ok := r.parser.Parse(rec.Text)
+	if !ok {
+		return nil
+	}
+	r.counts.matched.Add(1)
+	e := &event{
+		fact: fact, rec: rec, ordinal: it.after.Ordinal, before: it.before, at: time.Now(),
+		live: r.live, trusted: rec.Kernel(), count: 1,
+	}
+	return r.pass(r.folder.add(e))
+}
+
+// seenBefore tells whether the ring gives a record that an earlier run of the agent has dealt with.
+func (r *run) seenBefore(it item) bool {
+	return it.after.Inode == 0 && r.seen != (position{}) && it.after.Ordinal <= r.seen.Ordinal
+}
+
+// gap reports records that were overwritten before they were read, by this run or while no agent ran.
+func (r *run) gap(rec Record, it item) error {
+	overrun := r.overrun
+	r.overrun = false
+	ofRing := it.after.Inode == 0
+	if !ofRing || r.seen == (position{}) || rec.Seq <= r.seen.Ordinal+1 {
+		return nil
+	}
+	first, last := r.seen.Ordinal+1, rec.Seq-1
+	e := &event{
+		fact: Fact{Kind: heelerv1.KindGap}, ordinal: first, before: it.before, at: time.Now(), trusted: true,
+		rec: Record{Seq: first, MonoUS: rec.MonoUS}, live: overrun && r.live, count: 1,
+	}
+	e.fact.set("first", first)
+	e.fact.set("last", last)
+	e.fact.set("lost", last-first+1)
+	r.counts.gaps.Add(1)
+	return r.send(e)
+}
+
+// pass sends events on, unless they are part of a flood.
+func (r *run) pass(events []*event) error {
+	for _, e := range events {
+		r.learn(e)
+		if !r.gate.admit(e) {
+			r.counts.summed.Add(1)
+			continue
+		}
+		if err := r.send(e); err != nil {
+			return err
+		}
+	}
+	r.counts.orphans.Store(r.folder.orphans)
+	return nil
+}
+
+func (r *run) summaries(events []*event) error {
+	for _, e := range events {
+		if err := r.send(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learn keeps which GPU the driver says stands at an address: it says so once, before the first XID.
+func (r *run) learn(e *event) {
+	if e.fact.Kind == heelerv1.KindGpuUUID && e.trusted {
+		r.state.UUIDs[e.fact.PCI] = e.fact.UUID
+	}
+}
+
+func (r *run) uuid(f *Fact) string {
+	if f.UUID != "" || f.PCI == "" {
+		return f.UUID
+	}
+	if r.GPUs != nil {
+		if uuid := r.GPUs.ByPCI(f.PCI); uuid != "" {
+			return uuid
+		}
+	}
+	return r.state.UUIDs[f.PCI]
+}
+
+func (r *run) send(e *event) error {
+	m := Message(&e.fact, &e.rec)
+	m.Seq = e.ordinal
+	m.UUID = r.uuid(&e.fact)
+	m.Count = heelerv1.Some(e.count)
+	m.Trusted = heelerv1.Some(e.trusted)
+	m.TS, m.ApproximateTS = timeOf(e)
+	r.recheck(e, m)
+	return r.emit(m)
+}
+
+const xidFallenOff = 79
+
+// recheck reads the GPU again when the line says that it is gone: one witness more, and lost is not hung.
+func (r *run) recheck(e *event, m *heelerv1.KernelEvent) {
+	gone := e.fact.Kind == heelerv1.KindGpuLost ||
+		e.fact.Kind == heelerv1.KindXid && e.fact.Code != nil && *e.fact.Code == xidFallenOff
+	if !gone || !e.live || r.GPUs == nil || e.fact.PCI == "" {
+		return
+	}
+	m.GpuState = r.GPUs.Recheck(e.fact.PCI, recheckTime)
+	if m.GpuState == heelerv1.GpuLost || m.GpuState == heelerv1.GpuHung {
+		m.Witness = append(m.Witness, "nvml")
+	}
+}
+
+// timeOf is when the line was written. The kernel's stamps drift away from the time of day, so a line that is read as
+// it comes gets the time of the reading; one of a backlog is dated back, and never into the future.
+func timeOf(e *event) (int64, *bool) {
+	ts := e.at.UnixNano()
+	if e.live {
+		return ts, heelerv1.Some(false)
+	}
+	if now, err := hostfs.Monotonic(); err == nil {
+		if ago := now - time.Duration(e.rec.MonoUS)*time.Microsecond; ago > 0 && ago < now {
+			ts -= ago.Nanoseconds()
+		}
+	}
+	return ts, heelerv1.Some(true)
+}
+
+// Message makes the event of a fact, without what only the agent knows.
+func Message(f *Fact, rec *Record) *heelerv1.KernelEvent {
+	return &heelerv1.KernelEvent{
+		Kind: f.Kind, Code: f.Code, PCI: f.PCI, UUID: f.UUID, GI: f.GI, CI: f.CI, PID: f.PID, Comm: f.Comm,
+		Text: cut(f.Text), Detail: f.Detail, KmsgSeq: heelerv1.Some(rec.Seq), TSMonoUS: heelerv1.Some(rec.MonoUS),
+		Witness: []string{"kmsg"}, Raw: cut(clean(rec.Raw)),
+	}
+}
+
+// Counts implements [collector.Counter].
+func (s *Source) Counts() map[string]uint64 {
+	return map[string]uint64{
+		"records": s.counts.records.Load(), "unreadable": s.counts.unreadable.Load(),
+		"untrusted": s.counts.untrusted.Load(), "matched": s.counts.matched.Load(), "gaps": s.counts.gaps.Load(),
+		"summed": s.counts.summed.Load(), "orphans": s.counts.orphans.Load(),
+	}
+}
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
