@@ -7,10 +7,13 @@ port while it runs, and prints the counts as its last line when it is stopped.
 import gzip
 import json
 import signal
+import socket
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -160,6 +163,7 @@ class Receiver:
         http_port: int = 0,
         max_grpc_bytes: int = 4 << 20,
         http_gzip: bool = True,
+        tls: tuple[Path, Path] | None = None,  # certificate and key
     ) -> None:
         self.answer = answer
         self.http_gzip = http_gzip
@@ -174,19 +178,29 @@ class Receiver:
         self._grpc = grpc.server(ThreadPoolExecutor(8), options=(("grpc.max_receive_message_length", max_grpc_bytes),))
         metrics_grpc.add_MetricsServiceServicer_to_server(_MetricsService(self), self._grpc)  # type: ignore[no-untyped-call]
         logs_grpc.add_LogsServiceServicer_to_server(_LogsService(self), self._grpc)  # type: ignore[no-untyped-call]
-        self.grpc_port: int = self._grpc.add_insecure_port(f"127.0.0.1:{grpc_port}")
         self._http = _HttpServer(("127.0.0.1", http_port), self)
+        address = f"127.0.0.1:{grpc_port}"
+        if tls is None:
+            self.grpc_port: int = self._grpc.add_insecure_port(address)
+        else:
+            cert, key = tls
+            credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
+            self.grpc_port = self._grpc.add_secure_port(address, credentials)
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(cert, key)
+            self._http.socket = context.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
+        self._scheme = "http" if tls is None else "https"
         self.http_port: int = self._http.server_address[1]
 
     @property
     def grpc_url(self) -> str:
         """Endpoint for OTLP over gRPC."""
-        return f"http://127.0.0.1:{self.grpc_port}"
+        return f"{self._scheme}://127.0.0.1:{self.grpc_port}"
 
     @property
     def http_url(self) -> str:
         """Endpoint for OTLP over HTTP."""
-        return f"http://127.0.0.1:{self.http_port}"
+        return f"{self._scheme}://127.0.0.1:{self.http_port}"
 
     def start(self) -> None:
         """Listen."""
@@ -271,6 +285,27 @@ class _HttpServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], receiver: Receiver) -> None:
         super().__init__(address, _Handler)
         self.receiver = receiver
+        self._open: set[Any] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Remember the connection."""
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget the connection."""
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Close the port and every connection."""
+        super().server_close()
+        for request in list(self._open):
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that go away or dislike our certificate."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -32,7 +32,7 @@ from urllib3.exceptions import HTTPError
 from heeler.otlp.points import LogEntry, Points
 from heeler.otlp.settings import SinkSettings
 from heeler.otlp.sinks import Receipt, Rejected, TooLarge, Unavailable
-from heeler.otlp.wire import Payload, Signal, payloads
+from heeler.otlp.wire import Payload, Rows, Signal, payloads
 
 log = structlog.get_logger("heeler.otlp")
 
@@ -80,6 +80,7 @@ class OtlpSink:
     def __init__(self, settings: SinkSettings) -> None:
         self._limits: dict[Signal, int] = {"metrics": settings.max_bytes, "logs": settings.max_bytes}
         self._most = settings.max_bytes
+        self._rows = Rows()
         make = GrpcTransport if settings.protocol == "grpc" else HttpTransport
         self._transports: dict[Signal, Transport] = {
             "metrics": make(settings, "metrics"),
@@ -88,7 +89,7 @@ class OtlpSink:
 
     def prepare(self, signal: Signal, items: Sequence[Points | LogEntry]) -> list[Payload]:
         """Return requests under the size that the receiver is known to take."""
-        return payloads(signal, items, self._limits[signal])
+        return payloads(signal, items, self._limits[signal], self._rows)
 
     def send(self, request: Payload) -> Receipt:
         """Send one request. Raises SinkError; what was too large teaches a lower limit, what was not a higher one."""
@@ -222,12 +223,17 @@ class HttpTransport:
             data = gzip.compress(data, compresslevel=1, mtime=0)
             headers["Content-Encoding"] = "gzip"
         try:
-            session = self._connect()
-            with session.post(
+            if self._session is None:
+                self._session = requests.Session()
+            settings = self._settings
+            with self._session.post(
                 self._url,
                 data=data,
                 headers=headers,
-                timeout=self._settings.timeout_s,
+                timeout=settings.timeout_s,
+                # Here and not on the session, where REQUESTS_CA_BUNDLE would go before them.
+                verify=settings.ca or True,
+                cert=(settings.cert, settings.key) if settings.cert and settings.key else None,
                 allow_redirects=False,
                 stream=True,
             ) as response:
@@ -235,15 +241,6 @@ class HttpTransport:
         except (requests.RequestException, OSError, HTTPError) as error:
             self._drop_session()
             raise Unavailable(f"{type(error).__name__}: {_innermost(error)}") from error
-
-    def _connect(self) -> requests.Session:
-        if self._session is None:
-            settings = self._settings
-            self._session = requests.Session()
-            self._session.verify = settings.ca or True
-            if settings.cert and settings.key:
-                self._session.cert = (settings.cert, settings.key)
-        return self._session
 
     def _drop_session(self) -> None:
         session, self._session = self._session, None

@@ -169,10 +169,9 @@ class Lane:
 
     async def _send_all(self, request: Any) -> None:
         """Send a request, in halves where it is too large. Returns when every point was taken or counted."""
-        waiting = deque([request])
-        halved = 0
+        waiting = deque([(request, 0)])
         while waiting:
-            part = waiting.popleft()
+            part, cuts = waiting.popleft()
             try:
                 receipt = await self._send(part)
             except TooLarge as error:
@@ -180,10 +179,9 @@ class Lane:
                 if halves is None:
                     self._count_lost("too_large", part.count, error)
                     continue
-                waiting.extendleft(reversed(halves))
-                halved += 1
+                waiting.extendleft((half, cuts + 1) for half in reversed(halves))
                 # A receiver that refuses ever smaller requests is short of something else than room for this one.
-                await asyncio.sleep(min(error.after_s or 0.05 * max(0, halved - 8), MAX_HINT_S))
+                await asyncio.sleep(min(error.after_s or 0.25 * max(0, cuts - 8), MAX_HINT_S))
             except Rejected as error:
                 self._count_lost("rejected", part.count, error)
             else:

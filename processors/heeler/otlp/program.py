@@ -8,6 +8,7 @@ import structlog
 from heeler.bus import BusClosedError, Consumer
 from heeler.engine.live import closed, until_first
 from heeler.engine.process import Context, Program
+from heeler.otlp.expired import Expired
 from heeler.otlp.lane import Lane, Limits
 from heeler.otlp.reader import Reader, specs
 from heeler.otlp.settings import OtlpSettings, SinkSettings
@@ -21,14 +22,14 @@ class Outlet:
     """A sink with a lane and a reader for each of its signals."""
 
     def __init__(self, context: Context, settings: OtlpSettings, sink: SinkSettings) -> None:
-        self._bus = context.bus
+        self._bus, self._name = context.bus, sink.label
         self._sink: Sink = open_sink(sink)
         limits = Limits(settings.batch_points, settings.linger_s, settings.held_messages, sink.max_backoff_s)
-        self._every_s = settings.every_s
         signals: list[Signal] = [signal for signal in ("metrics", "logs") if signal in sink.signals]
         self.lanes = [Lane(sink.label, signal, self._sink, limits) for signal in signals]
-        self.readers = [Reader(self._bus, lane, self._every_s) for lane in self.lanes]
+        self.readers = [Reader(context.bus, lane, settings.every_s) for lane in self.lanes]
         self._sending: list[asyncio.Task[None]] = []
+        self._expired: list[Expired] = []
 
     async def start(self) -> list[asyncio.Task[None]]:
         """Begin to read and send; returns the tasks that must not end."""
@@ -36,21 +37,24 @@ class Outlet:
         tasks = []
         for lane, reader in zip(self.lanes, self.readers, strict=True):
             for spec in specs(lane.name, lane.signal):
+                expired = Expired(self._bus, spec)
+                self._expired.append(expired)
+                await expired.look()
                 consumer = Consumer(self._bus, spec, reader.on)
                 await consumer.start()
-                tasks.append(asyncio.create_task(consumer.watch()))
+                tasks += [asyncio.create_task(consumer.watch()), asyncio.create_task(expired.watch())]
         # Reading is cancelled at once when the process stops, sending is not: hence the shields.
         return [*tasks, *(asyncio.create_task(_shielded(task)) for task in self._sending)]
 
     async def stop(self, grace_s: float) -> None:
         """Send what is held for a while; give the rest back to the stream."""
-        stopping = [lane.stop(task, grace_s) for lane, task in zip(self.lanes, self._sending, strict=True)]
+        stopping = [lane.stop(task, grace_s) for lane, task in zip(self.lanes, self._sending, strict=False)]
         await asyncio.gather(*stopping)
         self._sink.close()
 
     def metrics(self) -> Mapping[str, float]:
         """Return what this outlet counts."""
-        found: dict[str, float] = {}
+        found: dict[str, float] = {f"otlp_expired_total.{self._name}": sum(one.total for one in self._expired)}
         for lane, reader in zip(self.lanes, self.readers, strict=True):
             label = f"{lane.name}_{lane.signal}"
             tally, counters = lane.tally, reader.counters
@@ -72,8 +76,8 @@ async def main(context: Context) -> None:
     """Export until stopped. Raises BusClosedError when the bus is gone for good."""
     settings: OtlpSettings = context.settings["otlp"]
     outlets = [Outlet(context, settings, sink) for sink in settings.sinks]
-    for outlet in outlets:
-        context.metrics[f"otlp-{outlet.lanes[0].name}"] = outlet.metrics
+    for outlet, sink in zip(outlets, settings.sinks, strict=True):
+        context.metrics[f"otlp-{sink.label}"] = outlet.metrics
     tasks = [asyncio.create_task(closed(context.bus))]
     try:
         for outlet in outlets:

@@ -13,6 +13,8 @@ from operator import ge
 from heeler.otlp.names import Kind, Metric
 from heeler.otlp.points import Number, Points
 
+MOST_SETS = 1000
+
 
 @dataclass(slots=True)
 class _Row:
@@ -31,6 +33,7 @@ class Starts:
 
     def __init__(self, most: int = 500_000) -> None:
         self._rows: OrderedDict[tuple[str, str, str, str], _Row] = OrderedDict()
+        self._names: dict[tuple[Metric, ...], tuple[Metric, ...]] = {}
         self._most = most
 
     def __len__(self) -> int:
@@ -41,7 +44,10 @@ class Starts:
         """Set ``points.starts``."""
         cumulative = [(at, metric) for at, (metric, _) in enumerate(points.columns) if metric.kind is not Kind.GAUGE]
         at = [position for position, metric in cumulative if metric.kind is Kind.COUNTER]
-        names = tuple(points.columns[position][0] for position in at)
+        names = tuple([points.columns[position][0] for position in at])
+        if len(self._names) > MOST_SETS:
+            self._names.clear()
+        names = self._names.setdefault(names, names)  # all GPUs have the same few sets of counters
         rows = zip(*(points.columns[position][1] for position in at), strict=True) if at else ()
         values = list(rows) or [()] * len(points.ids)
         points.starts = [self._row(points, name, names, values[row], cumulative) for row, name in enumerate(points.ids)]
@@ -88,7 +94,7 @@ def _update(known: _Row, points: Points, names: tuple[Metric, ...], values: tupl
 def _grown(known: _Row, names: tuple[Metric, ...], values: tuple[Number | None, ...]) -> bool:
     """Say whether the same counters were all read again and none fell: the common case, and quick to see."""
     try:
-        return known.names == names and all(map(ge, values, known.values))  # type: ignore[arg-type]
+        return known.names is names and all(map(ge, values, known.values))  # type: ignore[arg-type]
     except TypeError:  # None among them
         return False
 

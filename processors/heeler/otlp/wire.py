@@ -7,6 +7,7 @@ promises that serialised messages and fields may be joined so. A test reads ever
 classes, and bench/otlp_points.py compares the speed.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -108,9 +109,11 @@ class Payload:
 
 def any_value(value: Any, depth: int = 0) -> AnyValue:
     """Return any decoded value as OTLP's. What has no form there becomes text."""
-    if isinstance(value, (list, tuple)) and depth < MAX_DEPTH:
+    if isinstance(value, (list, tuple, dict)) and depth >= MAX_DEPTH:
+        return AnyValue(string_value="...")
+    if isinstance(value, (list, tuple)):
         return AnyValue(array_value=ArrayValue(values=[any_value(item, depth + 1) for item in value]))
-    if isinstance(value, dict) and depth < MAX_DEPTH:
+    if isinstance(value, dict):
         return AnyValue(kvlist_value=KeyValueList(values=key_values(value.items(), depth + 1)))
     if value is None:
         return AnyValue()
@@ -125,10 +128,43 @@ def key_values(items: Iterable[tuple[str, Any]], depth: int = 0) -> list[KeyValu
     return [KeyValue(key=str(key), value=any_value(value, depth)) for key, value in items if value is not None]
 
 
-@lru_cache(maxsize=1 << 18)
 def _attributes(attributes: Attributes) -> bytes:
-    """Return a component's attributes as fields of a point. As many are kept as a large cluster has GPUs."""
+    """Return attributes as fields of a point."""
     return bytes(NumberDataPoint(attributes=key_values(attributes)).SerializeToString())
+
+
+_metric_attributes = lru_cache(maxsize=4096)(_attributes)
+
+
+class Rows:
+    """The serialised attributes of each component, as they were last.
+
+    Kept by component and not by attributes: jobs come and go without end, components don't, so memory stays flat.
+    """
+
+    def __init__(self, most: int = 500_000) -> None:
+        self._known: OrderedDict[tuple[str, str, str, str], tuple[Attributes, bytes]] = OrderedDict()
+        self._most = most
+
+    def __len__(self) -> int:
+        """Return how many components are known."""
+        return len(self._known)
+
+    def of(self, points: Points) -> list[bytes]:
+        """Return the serialised attributes of each row."""
+        return [
+            self._one((*points.scope, name), attributes)
+            for name, attributes in zip(points.ids, points.attributes, strict=True)
+        ]
+
+    def _one(self, key: tuple[str, str, str, str], attributes: Attributes) -> bytes:
+        known = self._known.get(key)
+        if known is None or known[0] != attributes:
+            known = self._known[key] = (attributes, _attributes(attributes))
+            self._known.move_to_end(key)
+            if len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return known[1]
 
 
 @lru_cache(maxsize=4096)
@@ -174,14 +210,14 @@ def _integer(value: Number) -> bytes:
     return _INT64(_INT, whole) if whole == value and whole in INT64 else _DOUBLE64(_DOUBLE, value)
 
 
-def encode_points(points: Points) -> Iterator[tuple[Descriptor, list[bytes]]]:
+def encode_points(points: Points, known: Rows) -> Iterator[tuple[Descriptor, list[bytes]]]:
     """Yield the serialised points of each column.
 
     All points of a row begin with the same bytes, but for a column's own attributes and start: these beginnings
     are made once for all columns that share them, so that a point costs one join.
     """
     time = _TIME + _AS_TIME(points.ts_ns)
-    rows = [_attributes(attributes) + time for attributes in points.attributes]
+    rows = [attributes + time for attributes in known.of(points)]
     made: dict[Any, list[bytes]] = {}
     for at, (metric, values) in enumerate(points.columns):
         cumulative = metric.kind is not Kind.GAUGE
@@ -200,7 +236,7 @@ def encode_points(points: Points) -> Iterator[tuple[Descriptor, list[bytes]]]:
 
 def _heads(rows: list[bytes], attributes: tuple[tuple[str, str], ...], starts: tuple[int, ...] | None) -> list[bytes]:
     """Return each row's point up to its value, tag and length included."""
-    extra = _attributes(attributes) if attributes else b""
+    extra = _metric_attributes(attributes) if attributes else b""
     bodies = [row + extra for row in rows]
     if starts is not None:
         bodies = [body + _START + _AS_TIME(start) for body, start in zip(bodies, starts, strict=True)]
@@ -244,14 +280,14 @@ def logs_request(groups: Iterable[tuple[Descriptor | None, list[bytes]]]) -> byt
     return _field(_RESOURCE["logs"], resource, _field(_SCOPE["logs"], scope, *records))
 
 
-def payloads(signal: Signal, items: Sequence[Points | LogEntry], max_bytes: int) -> list[Payload]:
+def payloads(signal: Signal, items: Sequence[Points | LogEntry], max_bytes: int, known: Rows) -> list[Payload]:
     """Return requests of at most `max_bytes` each; one point alone may be larger."""
     merged: dict[Descriptor | None, list[bytes]] = {}
     for item in items:
         if isinstance(item, LogEntry):
             merged.setdefault(None, []).append(encode_log(item))
         else:
-            for found, points in encode_points(item):
+            for found, points in encode_points(item, known):
                 merged.setdefault(found, []).extend(points)
     made: list[Payload] = []
     groups: list[tuple[Descriptor | None, list[bytes]]] = []
@@ -275,4 +311,4 @@ def payloads(signal: Signal, items: Sequence[Points | LogEntry], max_bytes: int)
     return made
 
 
-__all__ = ["Payload", "Signal", "any_value", "encode_log", "encode_points", "key_values", "payloads"]
+__all__ = ["Payload", "Rows", "Signal", "any_value", "encode_log", "encode_points", "key_values", "payloads"]
