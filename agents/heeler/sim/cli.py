@@ -138,7 +138,9 @@ def _capture(simulation: Simulation, path: Path, until_ns: int) -> None:
 
 def _live(simulation: Simulation, casting: Casting, options: Options, given: dict[str, Any]) -> int:
     async def main(context: Context) -> None:
-        mirrors = {name: Mirror(path) for name, path in options.mirrors.items()}
+        # A process that is the Slurm feed alone needs to know which nodes are real, since it places their job.
+        shown = options.mirrors if "agents" in options.parts else {}
+        mirrors = {name: Mirror(path) for name, path in shown.items()}
         live = Live(context.bus, simulation, Control(simulation, casting), mirrors)
         context.metrics["sim"] = lambda: as_metrics(live)
         await live.run(context.stop, await stdin_lines() if given["control"] else None)

@@ -1,0 +1,80 @@
+"""Follows a run on the bus: every message once, with the server's time, kept for the verdict and told to the story."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from heeler.bus import Bus, Consumer, ConsumerSpec, Delivery
+from heeler.engine import Inbound, Refused, intake
+
+# Stream -> the kinds that are read from it.
+FOLLOWED = {
+    "FINDINGS": ("finding.*.*.*",),
+    "DRAIN": ("drain.action.*",),
+    "EVENTS": ("kernel.event.*", "slurm.job.*"),
+    "JOBSAMPLES": ("job.sample.*.*",),
+    "SAMPLES": ("ib.sample.*",),
+}
+
+
+@dataclass(slots=True)
+class Watch:
+    """What was seen so far. `on_message` is told of each message as it comes."""
+
+    bus: Bus
+    on_message: Callable[[Inbound], None]
+    findings: list[Inbound] = field(default_factory=list)
+    actions: list[Inbound] = field(default_factory=list)
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sampled: set[str] = field(default_factory=set)  # nodes with a JobSample
+    counts: Counter[str] = field(default_factory=Counter)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def start(self) -> None:
+        """Begin to read every followed stream from its beginning."""
+        for name, patterns in FOLLOWED.items():
+            consumer = Consumer(self.bus, ConsumerSpec(name, patterns, start=1), self._on)
+            await consumer.start()
+            self._tasks.append(asyncio.create_task(consumer.watch()))
+
+    async def stop(self) -> None:
+        """Read no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _on(self, delivery: Delivery) -> None:
+        try:
+            message = intake(delivery.subject, delivery.headers, delivery.data, delivery.ts_ns)
+        except Refused as refused:
+            self.counts[f"refused {refused.why}"] += 1
+            return
+        self.counts[message.kind] += 1
+        if message.kind == "Finding":
+            self.findings.append(message)
+        elif message.kind == "DrainAction":
+            self.actions.append(message)
+        elif message.kind == "JobEvent":
+            self.jobs[message.data["job_id"]] = message.data
+        elif message.kind == "JobSample":
+            self.sampled.add(message.data["node"])
+        self.on_message(message)
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something holds of what was seen; False when it takes too long."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while not condition():
+            left = end - loop.time()
+            if left <= 0:
+                return False
+            self.changed.clear()
+            try:
+                await asyncio.wait_for(self.changed.wait(), min(left, 0.5))
+            except TimeoutError:
+                continue
+        return True
