@@ -13,6 +13,7 @@ Each contender reads the same stream of GpuSamples (8 GPUs, 24 columns, about 2.
 
 import asyncio
 import json
+import logging
 import resource
 import subprocess
 import sys
@@ -24,14 +25,21 @@ from typing import Any
 
 import msgpack
 import nats
+import structlog
+import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/lib"))
 from natsserver import NatsServer
 
 from heeler.bus import Bus, BusSettings, Suffix, admin, encode, extend, shard_of, subjects
 from heeler.engine import NOTHING, Event, Inbound, Input, Result
+from heeler.engine.shared import Shared
+from heeler.engine.standby import Standby
+from heeler.enrich import EnrichStep
 
-NODES, MESSAGES, ROUNDS = 12_500, 25_000, 3
+NODES, WINDOWS, ROUNDS = 12_500, 4, 3
+WARM_UP = NODES  # the first window fills caches and states; it is not measured
+MESSAGES = NODES * WINDOWS
 WINDOW_NS = 10_000_000_000
 MEAN = ("power_w", "temp_c", "mem_temp_c", "sm_clock_mhz", "mem_clock_mhz", "util_ratio", "mem_util_ratio",
         "sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "fb_used_bytes", "pcie_tx_bytes_per_s",
@@ -82,8 +90,29 @@ class Null:
         return state, NOTHING
 
 
-async def bare(url: str, count: int, *, work: bool, ack: bool) -> None:
-    """Read `count` messages with nats-py alone."""
+class Meter:
+    """CPU and wall time from the end of the warm-up to the last message."""
+
+    def __init__(self) -> None:
+        self.begin: tuple[float, float] | None = None
+
+    @staticmethod
+    def now() -> tuple[float, float]:
+        """Return wall and CPU seconds of this process."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return time.perf_counter(), used.ru_utime + used.ru_stime
+
+    def report(self) -> str:
+        """Return what the messages after the warm-up took."""
+        assert self.begin is not None
+        wall_s, cpu_s = (after - before for after, before in zip(self.now(), self.begin, strict=True))
+        count = MESSAGES - WARM_UP
+        rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return json.dumps({"per_s": count / wall_s, "cpu_us": cpu_s / count * 1e6, "rss_mb": rss_mb})
+
+
+async def bare(url: str, meter: Meter, *, work: bool, ack: bool) -> None:
+    """Read all messages with nats-py alone."""
     nc = await nats.connect(url)
     config = nats.js.api.ConsumerConfig(
         durable_name=f"bare-{time.time_ns()}" if ack else None,
@@ -111,73 +140,68 @@ async def bare(url: str, count: int, *, work: bool, ack: bool) -> None:
         outstanding -= 1
         if outstanding <= 250:
             await pull(250)
-        if seen == count:
+        if seen == WARM_UP:
+            meter.begin = meter.now()
+        if seen == MESSAGES:
             done.set()
 
     await nc.subscribe(inbox, cb=on_message, pending_msgs_limit=10**6, pending_bytes_limit=2**30)
     await pull(500)
     await done.wait()
     await nc.flush()
+    print(meter.report())
     await nc.close()
 
 
-async def engine(url: str, count: int, contender: str) -> None:
-    """Read `count` messages with an engine of Heeler's."""
-    from heeler.engine.shared import Shared
-    from heeler.engine.standby import Standby
-
+async def engine(url: str, meter: Meter, contender: str) -> None:
+    """Read all messages with an engine of Heeler's."""
     bus = await Bus.connect(BusSettings(servers=(url,), cluster="c"), contender)
     made: Shared | Standby
     if contender == "null":
         made = Shared(bus, Null("GpuSample", publish=True), f"x{time.time_ns()}")
         made.step.name = f"null-{time.time_ns()}"  # type: ignore[misc] - a durable of its own each round
     elif contender == "enrich":
-        from heeler.enrich import EnrichStep
-
         step = EnrichStep()
         step.name = f"enrich-{time.time_ns()}"
         made = Shared(bus, step, "x")
     elif contender == "null-standby":
         made = Standby(bus, Null("JobSample", publish=False), "x")
     else:
-        from heeler.detect.program import make_step
-
         detect = make_step({})
         detect.memory_s = 36_000.0
         made = Standby(bus, detect, "x")
     stop = asyncio.Event()
     running = asyncio.create_task(made.run(stop))
-    extra = len(made.step.inputs) > 1 and contender in ("enrich", "detect")
-    goal = count + (NODES // 16 if extra else 0)
-    while made.counters.received < goal:
-        await asyncio.sleep(0.005)
-        if running.done():
-            running.result()
+    context = NODES // 16 if contender in ("enrich", "detect") else 0  # JobEvents count as received
+    for goal in (WARM_UP, MESSAGES):
+        while made.counters.received < goal + context:
+            await asyncio.sleep(0.002)
+            if running.done():
+                running.result()
+        if meter.begin is None:
+            meter.begin = meter.now()
     await bus.client.flush()
+    print(meter.report())
     stop.set()
     await running
     await bus.close()
 
 
-def child(contender: str, url: str, count: int) -> None:
+def child(contender: str, url: str) -> None:
     """Run one contender and print what it took."""
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    start = time.perf_counter()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     if contender in ("bare", "bare+ack", "receive"):
-        asyncio.run(bare(url, count, work=contender != "receive", ack=contender == "bare+ack"))
+        asyncio.run(bare(url, Meter(), work=contender != "receive", ack=contender == "bare+ack"))
     else:
-        asyncio.run(engine(url, count, contender))
-    wall_s = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"per_s": count / wall_s, "cpu_us": cpu_s / count * 1e6, "rss_mb": after.ru_maxrss / 1024}))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(engine(url, Meter(), contender))
 
 
 async def fill(url: str) -> None:
     """Put the same windows into SAMPLES and, with jobs, into JOBSAMPLES."""
     bus = await Bus.connect(BusSettings(servers=(url,), cluster="c"), "fill")
     await admin.init(bus, scale=0.05)
-    start_ns = time.time_ns() - (MESSAGES // NODES + 1) * WINDOW_NS
+    start_ns = time.time_ns() - (WINDOWS + 1) * WINDOW_NS
     for job in range(NODES // 16):
         nodes = [f"n{node:05d}" for node in range(job * 16, job * 16 + 16)]
         event = {
@@ -213,7 +237,7 @@ def measure() -> dict[str, Any]:
             for _ in range(ROUNDS):
                 for contender in contenders:
                     out = subprocess.run(
-                        [sys.executable, __file__, "child", contender, server.url, str(MESSAGES)],
+                        [sys.executable, __file__, "child", contender, server.url],
                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
                     ).stdout  # fmt: skip
                     found = json.loads(out.splitlines()[-1])
@@ -241,6 +265,6 @@ def main() -> dict[str, Any]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["child"]:
-        child(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+        child(sys.argv[2], sys.argv[3])
     else:
         print(json.dumps(main()))

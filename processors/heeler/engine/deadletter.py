@@ -2,7 +2,7 @@
 
 import structlog
 
-from heeler.bus import Bus, Delivery, TokenError, TooLargeError, encode, escape, subjects, unescape
+from heeler.bus import Bus, Delivery, TokenError, TooLargeError, encode, subjects, unescape
 from heeler.engine.intake import Refused
 
 log = structlog.get_logger("heeler.engine")
@@ -52,6 +52,3 @@ def _cluster(subject: str, ours: str) -> str:
         return unescape(tokens[2])
     except (IndexError, TokenError):
         return ours
-
-
-__all__ = ["bury", "escape"]

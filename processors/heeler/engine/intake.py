@@ -3,11 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from heeler.bus import DecodeError, TokenError, decode, unescape
-from heeler.engine.step import Inbound, kind_of
+from heeler.bus import ROUTES, DecodeError, decode
+from heeler.engine.step import Address, Inbound, address_of
 
 FUTURE_NS = 300 * 1_000_000_000  # a message may be this far ahead of the server's clock
-_NAMED = {"node": "node", "job": "job_id"}
+_HEADER = {name: f"{name}/1" for name in ROUTES}
+# Which key of the payload the last token of the subject must be.
+_SPEAKER = {
+    name: {"<node>": "node", "<job>": "job_id", "<id>": "id", "<feed>": "feed"}[route.subject.rsplit(".", 1)[1]]
+    for name, route in ROUTES.items()
+    if name != "DeadLetter"
+}
 
 
 class Refused(Exception):  # noqa: N818 - not an error of ours: a message with a reason
@@ -24,41 +30,30 @@ def intake(subject: str, headers: Mapping[str, str] | None, payload: bytes, ts_n
     The subject says what a message is; a header that says otherwise, or a payload that speaks for another
     node than its subject (which is what the bus's permissions protect), is refused.
     """
-    kind = kind_of(subject)
-    if kind is None:
+    address = address_of(subject)
+    if address is None:
         raise Refused("hostile_subject", f"not a subject of ours: {subject!r}")
+    kind = address.kind
     claimed = headers.get("Heeler-Type") if headers else None
-    if claimed is not None and claimed != f"{kind}/1":
+    if claimed is not None and claimed != _HEADER[kind]:
         raise Refused("invalid", f"header says {claimed[:60]!r}, subject says {kind}/1", kind)
     try:
         data = decode(kind, payload)
     except DecodeError as err:
         text = str(err)
         raise Refused("undecodable" if text.startswith("not MessagePack") else "invalid", text, kind) from None
-    check_speaker(subject, kind, data)
+    check_speaker(address, data)
     return Inbound(kind, subject, data, ts_ns, payload)
 
 
-def check_speaker(subject: str, kind: str, data: Mapping[str, Any]) -> None:
-    """Raise Refused unless the payload names the same cluster and node as its subject."""
-    tokens = subject.split(".")
-    name = data.get("node")
-    if kind != "Finding" and name is not None and not _same(tokens[-1], name):
-        raise Refused("hostile_subject", f"payload of {name!r} on subject of {tokens[-1]!r}", kind)
-    if not _same(tokens[2], data["cluster"]):
-        raise Refused("hostile_subject", f"payload of cluster {data['cluster']!r} on {tokens[2]!r}", kind)
-    if kind == "JobEvent" and not _same(tokens[-1], data["job_id"]):
-        raise Refused("hostile_subject", f"payload of job {data['job_id']!r} on {tokens[-1]!r}", kind)
-
-
-def _same(token: str, name: str) -> bool:
-    """Say whether a subject token stands for this name. The common case needs no unescaping."""
-    if token == name and "=" not in token:
-        return True
-    try:
-        return unescape(token) == name
-    except TokenError:
-        return False
+def check_speaker(address: Address, data: Mapping[str, Any]) -> None:
+    """Raise Refused unless the payload names the same cluster and node or job as its subject."""
+    kind = address.kind
+    if data["cluster"] != address.cluster:
+        raise Refused("hostile_subject", f"payload of cluster {data['cluster']!r} on {address.cluster!r}", kind)
+    key = _SPEAKER.get(kind)
+    if key is not None and data.get(key) != address.name:
+        raise Refused("hostile_subject", f"payload of {data.get(key)!r} on subject of {address.name!r}", kind)
 
 
 def too_far_ahead(message: Inbound) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 import traceback
-from collections.abc import Iterator
 
 import structlog
 
@@ -75,7 +74,7 @@ class Live:
     async def run_step(self, delivery: Delivery, message: Inbound, *, context: bool = False) -> list[tuple[str, Event]]:
         """Run the step. A bug in it costs this message and the state of its keys, not the process."""
         try:
-            return list(self.keyed.on(message, context=context))
+            return self.keyed.on(message, context=context)
         except Exception as error:  # noqa: BLE001 - whatever a step's bug raises, the other messages must go on
             await self.blame(delivery, message, error)
             return []
@@ -88,7 +87,7 @@ class Live:
         text = "".join(traceback.format_exception(error))[-1800:]
         await self.refuse(delivery, Refused("poison", text, message.kind))
 
-    def advance(self) -> Iterator[tuple[str, Event]]:
+    def advance(self) -> list[tuple[str, Event]]:
         """Let time pass for the step."""
         return self.keyed.advance(self.clock.now_ns())
 
@@ -135,6 +134,17 @@ async def until_first(*tasks: asyncio.Task[None], stop: asyncio.Event) -> None:
         for task in done - {waiter}:
             task.result()
     finally:
-        for task in (waiter, *tasks):
+        await cancelled(waiter, *tasks)
+
+
+async def cancelled(*tasks: asyncio.Task[None] | asyncio.Task[bool]) -> None:
+    """Cancel tasks until they have ended.
+
+    Once is not enough: before Python 3.12 a wait_for whose future is done at that moment returns it, and the
+    cancellation is lost.
+    """
+    waiting = set(tasks)
+    while waiting:
+        for task in waiting:
             task.cancel()
-        await asyncio.gather(waiter, *tasks, return_exceptions=True)
+        _, waiting = await asyncio.wait(waiting, timeout=0.5)

@@ -45,31 +45,32 @@ class Keyed:
         self.now_ns = 0
         self.ticker = Ticker(int((step.tick_s or 0) * 1e9))
 
-    def on(self, message: Inbound, *, context: bool = False) -> Iterator[tuple[str, Event]]:
-        """Yield (key, event) for a message, ticks before it included.
+    def on(self, message: Inbound, *, context: bool = False) -> list[tuple[str, Event]]:
+        """Return (key, event) for a message, ticks before it included.
 
         Context that is read before any history (`context`) does not move time.
         """
-        if not context:
-            yield from self.advance(message.ts_ns)
-        states, step, now = self.states, self.step, self.now_ns
+        made = [] if context or message.ts_ns <= self.now_ns else self.advance(message.ts_ns)
+        states, step = self.states, self.step
         for key in step.keys(message):
-            state, events = step.on(key, states.get(key), message, now)
+            state, events = step.on(key, states.get(key), message, self.now_ns)
             self._keep(key, state)
-            for event in events:
-                yield key, event
+            if events:
+                made += [(key, event) for event in events]
+        return made
 
-    def advance(self, now_ns: int) -> Iterator[tuple[str, Event]]:
-        """Let time pass: yield (key, event) of every tick that is due."""
+    def advance(self, now_ns: int) -> list[tuple[str, Event]]:
+        """Let time pass: return (key, event) of every tick that is due."""
+        made: list[tuple[str, Event]] = []
         if now_ns <= self.now_ns:
-            return
+            return made
         self.now_ns = now_ns
         for tick in self.ticker.due(now_ns):
             for key in list(self.states):
                 state, events = self.step.tick(key, self.states[key], tick)
                 self._keep(key, state)
-                for event in events:
-                    yield key, event
+                made += [(key, event) for event in events]
+        return made
 
     def _keep(self, key: str, state: Any) -> None:
         if state is None:
@@ -113,9 +114,9 @@ class Pipeline:
             for stage in self.stages:
                 if not any(inp.kind == message.kind for inp in stage.step.inputs):
                     # Not for this step, but time passes for it all the same.
-                    fresh = list(stage.advance(message.ts_ns))
+                    fresh = stage.advance(message.ts_ns)
                 else:
-                    fresh = list(stage.on(message))
+                    fresh = stage.on(message)
                 for _, event in fresh:
                     if event.id and event.id in seen_ids:
                         continue

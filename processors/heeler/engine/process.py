@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import structlog
+import uvloop
 
 from heeler.bus import Bus, BusError, BusSettings, ConfigError
 from heeler.engine import config
@@ -120,7 +121,8 @@ def run(program: Program, path: Path | str | None = None, *, listen: str | None 
         return 0
     set_up_logs(settings["log"])
     try:
-        asyncio.run(serve(program, settings, listen))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(program, settings, listen))
     except BusError as err:
         log.error("ended", error=f"{type(err).__name__}: {err}")  # noqa: TRY400 - the cause is in the words
         return 1

@@ -18,6 +18,7 @@ import structlog
 
 from heeler.bus import ROUTES, SHARDS, Bus, BusClosedError, Consumer, ConsumerSpec, Delivery
 from heeler.bus.client import RETRYABLE
+from heeler.bus.consume import Handler
 from heeler.bus.lease import Lease, open_bucket
 from heeler.engine.live import Live, closed, until_first
 from heeler.engine.shared import by_stream
@@ -111,7 +112,7 @@ class Standby(Live):
         await self._merge()
         return tasks
 
-    def _into(self, feed: Feed):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a Handler
+    def _into(self, feed: Feed) -> Handler:
         async def handler(delivery: Delivery) -> None:
             if not self.live.is_set():
                 await feed.room.wait()
@@ -135,17 +136,20 @@ class Standby(Live):
     async def _merge_ready(self) -> None:
         feeds = self._feeds.values()
         while not self.live.is_set():
-            if any(not feed.queue and not feed.caught_up for feed in feeds):
-                return  # that stream may still hold something older
-            waiting = [feed for feed in feeds if feed.queue]
-            if not waiting:
+            first: Feed | None = None
+            for feed in feeds:
+                if not feed.queue:
+                    if not feed.caught_up:
+                        return  # that stream may still hold something older
+                elif first is None or feed.queue[0].ts_ns < first.queue[0].ts_ns:
+                    first = feed
+            if first is None:
                 self.live.set()
                 log.info("caught_up", step=self.step.name, instance=self.instance, received=self.counters.received)
                 return
-            feed = min(waiting, key=lambda feed: feed.queue[0].ts_ns)
-            delivery = feed.queue.popleft()
-            if len(feed.queue) < QUEUE_LIMIT:
-                feed.room.set()
+            delivery = first.queue.popleft()
+            if len(first.queue) < QUEUE_LIMIT:
+                first.room.set()
             await self._step(delivery)
 
     async def _on_context(self, delivery: Delivery) -> None:

@@ -9,9 +9,10 @@ returns is the state from then on, and None forgets the key.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
-from heeler.bus import ROUTES, escape, shard_of, subjects
+from heeler.bus import ROUTES, TokenError, shard_of, unescape
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +109,43 @@ def key_shard(key: str) -> int:
     return shard_of(key.partition(":")[2])
 
 
-# (domain, type) tokens -> message type, from the table of subjects.
-_BY_TOKENS = {tuple(route.subject.split(".")[:2]): name for name, route in ROUTES.items()}
-_BY_TOKENS |= {
-    (route.subject.split(".")[0], "*"): name for name, route in ROUTES.items() if route.subject.count(".") == 1
+# What the tokens after the cluster say: two literal ones, or one before a parameter (finding.<kind>..., dead.<stream>).
+_BY_TOKENS = {
+    tuple(token for token in route.subject.split(".")[:2] if not token.startswith("<")): name
+    for name, route in ROUTES.items()
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a subject says: type of the message, cluster, and the name in its last token (None: no name of ours)."""
+
+    kind: str
+    cluster: str | None
+    name: str | None
+
+
+@lru_cache(maxsize=1 << 16)
+def address_of(subject: str) -> Address | None:
+    """Return what a subject says, or None for one that is not ours. A fleet's subjects are few and come often."""
+    tokens = subject.split(".")
+    if len(tokens) < 5 or tokens[:2] != ["heeler", "v1"]:
+        return None
+    kind = _BY_TOKENS.get((tokens[3], tokens[4])) or _BY_TOKENS.get((tokens[3],))
+    return None if kind is None else Address(kind, _name(tokens[2]), _name(tokens[-1]))
+
+
+def _name(token: str) -> str | None:
+    try:
+        return unescape(token)
+    except TokenError:
+        return None
 
 
 def kind_of(subject: str) -> str | None:
     """Return the message type that a subject carries, or None for a subject that is not ours."""
-    tokens = subject.split(".")
-    if len(tokens) < 5 or tokens[0] != "heeler":
-        return None
-    return _BY_TOKENS.get((tokens[3], tokens[4])) or _BY_DOMAIN.get(tokens[3])
-
-
-# finding.<kind>..., dead.<stream>: one literal token only.
-_BY_DOMAIN = {
-    route.subject.split(".")[0]: name for name, route in ROUTES.items() if route.subject.split(".")[1].startswith("<")
-}
+    address = address_of(subject)
+    return None if address is None else address.kind
 
 
 @dataclass(slots=True)
@@ -142,18 +161,3 @@ class Counters:
     def count(self, reason: str) -> None:
         """Count something by name."""
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
-
-
-__all__ = [
-    "NOTHING",
-    "Counters",
-    "Event",
-    "Inbound",
-    "Input",
-    "Result",
-    "Step",
-    "escape",
-    "key_shard",
-    "kind_of",
-    "subjects",
-]
