@@ -1,22 +1,31 @@
-"""The exporter as a process sees it: a real bus before it, a real receiver behind it."""
+"""The exporter as its users see it: a real bus before it, real receivers behind it."""
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]
 import pytest
-from otlpsamples import agent_status, drain_action, finding, ib_sample, job_sample, kernel_event
-from waiting import until
+from natsserver import NatsServer
+from otlpsamples import T0, agent_status, drain_action, finding, ib_sample, job_sample, kernel_event
+from structlog.testing import capture_logs
+from waiting import reading, until
 
-from heeler.bus import Bus, encode, subjects
+from heeler.bus import Bus, ConsumerSpec, decode, encode, subjects
 from heeler.engine.process import Context
+from heeler.otlp.expired import Expired
+from heeler.otlp.map import gpu_points
 from heeler.otlp.program import main
+from heeler.otlp.reader import KINDS, specs
 from heeler.otlp.settings import OtlpSettings, SinkSettings
-from heeler.sim.receiver import Receiver
+from heeler.sim.receiver import Answer, Receiver
 
 pytestmark = pytest.mark.bus
+POINTS = len(gpu_points(job_sample()))
 
 
 @pytest.fixture
@@ -27,9 +36,15 @@ def receiver() -> Iterator[Receiver]:
     found.stop()
 
 
+def to(receiver: Receiver, **options: Any) -> SinkSettings:
+    return SinkSettings(
+        **{"kind": "otlp", "name": "collector", "endpoint": receiver.grpc_url, "max_backoff_s": 0.2, **options}
+    )
+
+
 @asynccontextmanager
 async def exporting(bus: Bus, *sinks: SinkSettings, **settings: Any) -> AsyncIterator[Context]:
-    section = OtlpSettings(sinks=sinks, **{"linger_s": 0.05, **settings})
+    section = OtlpSettings(sinks=sinks, **{"linger_s": 0.05, "stop_s": 1.0, **settings})
     context = Context(bus, {"otlp": section}, "test", asyncio.Event())
     task = asyncio.create_task(main(context))
     try:
@@ -39,22 +54,51 @@ async def exporting(bus: Bus, *sinks: SinkSettings, **settings: Any) -> AsyncIte
         await task
 
 
+def value(context: Context, name: str) -> float:
+    """One of the exporter's own metrics."""
+    return {key: number for read in context.metrics.values() for key, number in read().items()}[name]
+
+
+def subject_of(kind: str, data: dict[str, Any]) -> str:
+    match kind:
+        case "JobSample":
+            return subjects.job_sample("north", str(data["shard"]), data["node"])
+        case "IbSample":
+            return subjects.ib_sample("north", data["node"])
+        case "AgentStatus":
+            return subjects.agent_status("north", data["node"])
+        case "Finding":
+            return subjects.finding("north", data["kind"], data["node"], data["id"])
+        case "DrainAction":
+            return subjects.drain_action("north", data["node"])
+    return subjects.job_kernel_event("north", str(data["shard"]), data["node"])
+
+
 async def publish(bus: Bus, kind: str, data: dict[str, Any]) -> None:
-    subject = {
-        "JobSample": lambda: subjects.job_sample("north", "3", data["node"]),
-        "IbSample": lambda: subjects.ib_sample("north", data["node"]),
-        "AgentStatus": lambda: subjects.agent_status("north", data["node"]),
-        "Finding": lambda: subjects.finding("north", data["kind"], data["node"], data["id"]),
-        "DrainAction": lambda: subjects.drain_action("north", data["node"]),
-        "JobKernelEvent": lambda: subjects.job_kernel_event("north", "1", data["node"]),
-    }[kind]()
-    await bus.publish_acked(subject, kind, encode(kind, data), f"{kind}.{data.get('id')}.{data.get('seq')}")
+    name = f"{kind}.{data.get('node')}.{data.get('id')}.{data.get('seq')}"
+    await bus.publish_acked(subject_of(kind, data), kind, encode(kind, data), name)
+
+
+async def all_acked(bus: Bus) -> bool:
+    """Say whether the bus waits for no ack of the sink ``collector`` and has nothing more for it."""
+    infos = [
+        await bus.js.consumer_info(spec.stream, spec.durable or "")
+        for signal in KINDS
+        for spec in specs("collector", signal, 30.0)
+    ]
+    return not any(info.num_ack_pending or info.num_pending for info in infos)
+
+
+def once(receiver: Receiver) -> bool:
+    """Say whether no point came twice."""
+    keys = [json.dumps([p["metric"], p["ts"], p["attributes"]], sort_keys=True) for p in receiver.points]
+    return len(keys) == len(set(keys))
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 async def test_every_kind_arrives_once_and_without_a_fault(bus: Bus, receiver: Receiver, protocol: str) -> None:
     url = receiver.grpc_url if protocol == "grpc" else receiver.http_url
-    async with exporting(bus, SinkSettings(kind="otlp", endpoint=url, protocol=protocol)):
+    async with exporting(bus, to(receiver, endpoint=url, protocol=protocol)):
         await publish(bus, "JobSample", job_sample())
         await publish(bus, "IbSample", ib_sample())
         await publish(bus, "AgentStatus", agent_status())
@@ -62,7 +106,137 @@ async def test_every_kind_arrives_once_and_without_a_fault(bus: Bus, receiver: R
         await publish(bus, "DrainAction", drain_action())
         await publish(bus, "JobKernelEvent", kernel_event())
         await until(lambda: receiver.counts["logs"] >= 3 and len(receiver.metrics) >= 22, "all that was published")
+        await until(lambda: all_acked(bus), "acks")
     assert receiver.counts["faults"] == 0
     assert {log["event"] for log in receiver.logs} == {"heeler.finding", "heeler.drain", "heeler.kernel"}
-    names = [json.dumps([p["metric"], p["attributes"]], sort_keys=True) for p in receiver.points]
-    assert len(names) == len(set(names))
+    assert once(receiver)
+
+
+async def test_what_was_published_in_an_outage_arrives_after_it(bus: Bus, receiver: Receiver) -> None:
+    receiver.answer = lambda _: Answer(grpc=grpc.StatusCode.UNAVAILABLE)
+    async with exporting(bus, to(receiver), held_messages=5, batch_points=30) as context:
+        for window in range(40):
+            await publish(bus, "JobSample", job_sample(window=window))
+        await until(lambda: value(context, "otlp_outages_total.collector_metrics") == 1)
+        assert value(context, "otlp_held_messages.collector_metrics") <= 10
+        receiver.answer = lambda _: Answer()
+        await publish(bus, "JobSample", job_sample(window=40))
+        await until(lambda: receiver.counts["points"] == 41 * POINTS, "all points")
+        await until(lambda: all_acked(bus), "acks")
+    assert once(receiver)
+
+
+async def test_what_waits_longer_than_the_bus_does_is_not_sent_twice(bus: Bus, receiver: Receiver) -> None:
+    gate = threading.Event()
+    receiver.answer = lambda _: Answer(hold=gate)
+    async with exporting(bus, to(receiver, timeout_s=60.0), ack_wait_s=1.0) as context:
+        for window in range(3):
+            await publish(bus, "JobSample", job_sample(window=window))
+        await until(lambda: value(context, "otlp_received_total.collector_metrics") >= 9, "redelivery")
+        gate.set()
+        await until(lambda: all_acked(bus), "acks")
+    assert receiver.counts["points"] == 3 * POINTS
+    assert once(receiver)
+
+
+async def test_a_sink_that_hangs_delays_no_other(bus: Bus, receiver: Receiver, tmp_path: Path) -> None:
+    receiver.answer = lambda _: Answer(hold=threading.Event())
+    file = SinkSettings(kind="file", path=str(tmp_path / "out.jsonl"))
+    async with exporting(bus, to(receiver), file, stop_s=0.1):
+        for window in range(10):
+            await publish(bus, "JobSample", job_sample(window=window))
+        await publish(bus, "Finding", finding())
+        path = tmp_path / "out.jsonl"
+        await until(
+            lambda: path.exists() and len(path.read_text().splitlines()) == 10 * POINTS + 1, "the other sink's lines"
+        )
+    assert receiver.counts["points"] == 0
+
+
+async def test_bad_messages_become_dead_letters_and_cost_nothing_else(bus: Bus, receiver: Receiver) -> None:
+    subject = subjects.job_sample("north", "3", "n1")
+    async with exporting(bus, to(receiver)) as context, reading(bus, ConsumerSpec("DEAD", start="new")) as dead:
+        good = encode("JobSample", job_sample())
+        for payload in (b"", b"\xc1", good[:-3], encode("JobSample", job_sample("n2")), encode("Finding", finding())):
+            await bus.js.publish(subject, payload)
+        await bus.js.publish("heeler.v1.north.job.sample.3.n=ZZ", good)
+        await publish(bus, "JobSample", job_sample(window=1))
+        await until(lambda: receiver.counts["points"] == POINTS, "the good one")
+        await until(lambda: len(dead.got) == 6, "dead letters")
+        await until(lambda: all_acked(bus), "acks")
+        assert value(context, "otlp_dead_letters_total.collector_metrics") == 6
+    letters = [decode("DeadLetter", data) for data in dead.data]
+    assert {letter["by"] for letter in letters} == {"otlp"}
+    assert {letter["why"] for letter in letters} == {"undecodable", "invalid", "hostile_subject"}
+
+
+async def test_a_sample_from_the_future_is_ignored_and_counted(bus: Bus, receiver: Receiver) -> None:
+    async with exporting(bus, to(receiver)) as context:
+        await publish(bus, "JobSample", job_sample(ts=1 << 62))
+        await publish(bus, "JobSample", job_sample(window=1))
+        await until(lambda: receiver.counts["points"] == POINTS, "the good one")
+        assert value(context, "otlp_ignored_total.collector_metrics") == 1
+        await until(lambda: all_acked(bus), "acks")
+    assert {p["ts"] for p in receiver.points} == {T0 + 10_000_000_000}
+
+
+async def test_fewer_points_are_sent_when_that_is_wanted(bus: Bus, receiver: Receiver) -> None:
+    async with exporting(bus, to(receiver), every_s=60):
+        for window in range(12):
+            await publish(bus, "JobSample", job_sample(window=window))
+        await until(lambda: receiver.counts["points"] == 2 * POINTS, "two intervals")
+        await until(lambda: all_acked(bus), "acks")
+    assert receiver.counts["points"] == 2 * POINTS
+
+
+async def test_a_sink_may_want_one_signal_only(bus: Bus, receiver: Receiver) -> None:
+    async with exporting(bus, to(receiver, signals=("logs",))):
+        await publish(bus, "JobSample", job_sample())
+        await publish(bus, "Finding", finding())
+        await until(lambda: receiver.counts["logs"] == 1, "the finding")
+    assert receiver.counts["points"] == 0
+
+
+async def test_exporters_share_the_work(bus: Bus, receiver: Receiver) -> None:
+    async with exporting(bus, to(receiver)), exporting(bus, to(receiver)):
+        for window in range(50):
+            await publish(bus, "JobSample", job_sample(window=window))
+        await until(lambda: receiver.counts["points"] == 50 * POINTS, "all points")
+        await until(lambda: all_acked(bus), "acks")
+    assert once(receiver)
+
+
+async def test_the_bus_may_be_restarted_meanwhile(bus: Bus, receiver: Receiver, nats_server: NatsServer) -> None:
+    async with exporting(bus, to(receiver), ack_wait_s=2.0):  # an ack may be lost with the server
+        await publish(bus, "JobSample", job_sample())
+        await until(lambda: receiver.counts["points"] == POINTS, "before")
+        await asyncio.to_thread(nats_server.restart)
+        await publish(bus, "JobSample", job_sample(window=1))
+        await until(lambda: {p["ts"] for p in receiver.points} == {T0, T0 + 10_000_000_000}, "after")
+        await until(lambda: all_acked(bus), "acks")
+
+
+async def test_messages_that_left_the_stream_unread_are_counted(bus: Bus, receiver: Receiver) -> None:
+    info = await bus.js.stream_info("JOBSAMPLES")
+    await bus.js.update_stream(name="JOBSAMPLES", subjects=info.config.subjects, max_msgs=10)
+    async with exporting(bus, to(receiver)):
+        await publish(bus, "JobSample", job_sample())
+        await until(lambda: receiver.counts["points"] == POINTS, "the first")
+        await until(lambda: all_acked(bus), "acks")
+    for window in range(1, 31):
+        await publish(bus, "JobSample", job_sample(window=window))
+    with capture_logs() as logs:
+        async with exporting(bus, to(receiver)) as context:
+            await until(lambda: receiver.counts["points"] == 11 * POINTS, "what is left")
+            assert value(context, "otlp_expired_total.collector") == 20
+    assert [log["at_most"] for log in logs if log["event"] == "messages_expired"] == [20]
+
+
+async def test_a_gap_that_grows_is_counted_once_and_said_once(bus: Bus) -> None:
+    expired = Expired(bus, ConsumerSpec("JOBSAMPLES", durable="x"))
+    await expired.look()  # no such consumer yet: nothing is missing
+    with capture_logs() as logs:
+        for gap in (0, 5, 9, 9, 0, 3):
+            expired.learn(gap)
+    assert expired.total == 12
+    assert len(logs) == 2

@@ -22,7 +22,7 @@ class Outlet:
     """A sink with a lane and a reader for each of its signals."""
 
     def __init__(self, context: Context, settings: OtlpSettings, sink: SinkSettings) -> None:
-        self._bus, self._name = context.bus, sink.label
+        self._bus, self._name, self._ack_wait_s = context.bus, sink.label, settings.ack_wait_s
         self._sink: Sink = open_sink(sink)
         limits = Limits(settings.batch_points, settings.linger_s, settings.held_messages, sink.max_backoff_s)
         signals: list[Signal] = [signal for signal in ("metrics", "logs") if signal in sink.signals]
@@ -36,7 +36,7 @@ class Outlet:
         self._sending = [asyncio.create_task(lane.run()) for lane in self.lanes]
         tasks = []
         for lane, reader in zip(self.lanes, self.readers, strict=True):
-            for spec in specs(lane.name, lane.signal):
+            for spec in specs(lane.name, lane.signal, self._ack_wait_s):
                 expired = Expired(self._bus, spec)
                 self._expired.append(expired)
                 await expired.look()

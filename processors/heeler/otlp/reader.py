@@ -2,12 +2,9 @@
 
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-
-import structlog
+from collections.abc import Mapping
 
 from heeler.bus import ROUTES, Bus, ConsumerSpec, Delivery
-from heeler.bus.client import RETRYABLE
 from heeler.engine.deadletter import bury
 from heeler.engine.intake import Refused, intake, too_far_ahead
 from heeler.engine.step import Counters, Inbound
@@ -17,8 +14,6 @@ from heeler.otlp.points import LogEntry, Points
 from heeler.otlp.sampler import Sampler
 from heeler.otlp.starts import Starts
 from heeler.otlp.wire import Signal
-
-log = structlog.get_logger("heeler.otlp")
 
 BY = "otlp"
 REMEMBERED = 20_000
@@ -30,10 +25,10 @@ KINDS: Mapping[Signal, tuple[str, ...]] = {
 }
 
 
-def specs(sink: str, signal: Signal) -> list[ConsumerSpec]:
+def specs(sink: str, signal: Signal, ack_wait_s: float) -> list[ConsumerSpec]:
     """Return what a lane reads: shared durable consumers, so that several exporters divide the work."""
     return [
-        ConsumerSpec(ROUTES[kind].stream, (ROUTES[kind].pattern,), durable=f"{BY}-{sink}-{kind}")
+        ConsumerSpec(ROUTES[kind].stream, (ROUTES[kind].pattern,), durable=f"{BY}-{sink}-{kind}", ack_wait_s=ack_wait_s)
         for kind in KINDS[signal]
     ]
 
@@ -57,7 +52,7 @@ class Reader:
             return
         content = None if key in self._done else await self._content(delivery)
         if content is None:
-            await _say(delivery.ack)
+            await delivery.ack()
             return
         self._held.add(key)
         try:
@@ -103,16 +98,16 @@ class Reader:
             self._done[key] = None
             if len(self._done) > REMEMBERED:
                 self._done.popitem(last=False)
-            await _say(delivery.ack)
+            await delivery.ack()
 
         async def back() -> None:
             self._held.discard(key)
-            await _say(delivery.nak)
+            await delivery.nak()
 
         async def poison(error: Exception) -> None:
             self._held.discard(key)
             await self._refuse(delivery, _poison(error, ""))
-            await _say(delivery.ack)
+            await delivery.ack()
 
         return Item(content, done, back, poison)
 
@@ -120,14 +115,6 @@ class Reader:
         self.counters.dead += 1
         self.counters.count(refused.why)
         await bury(self._bus, delivery, refused, BY)
-
-
-async def _say(word: Callable[[], Awaitable[None]]) -> None:
-    """Tell the bus. When it is away the message comes again, and is known by then."""
-    try:
-        await word()
-    except RETRYABLE as error:
-        log.warning("ack_failed", error=f"{type(error).__name__}: {error}")
 
 
 def _poison(error: Exception, kind: str) -> Refused:

@@ -98,6 +98,7 @@ class OtlpSettings:
     batch_points: int = 8000
     linger_s: float = 1.0  # how long a batch waits for more
     held_messages: int = 2000  # per sink and signal; beyond, messages wait in the stream
+    ack_wait_s: float = 30.0  # after which another exporter is given what this one holds
     stop_s: float = 3.0  # for sending what is held when the process ends
 
     def validate(self) -> None:
@@ -109,6 +110,8 @@ class OtlpSettings:
             faults.append("sinks: none")
         if not (0 <= self.every_s < math.inf and 0 <= self.linger_s < 10 and 0 <= self.stop_s <= 4):
             faults.append("every_s: 0 or more; linger_s: 0 to 10; stop_s: 0 to 4")
+        if not 1 <= self.ack_wait_s <= 3600:
+            faults.append("ack_wait_s: 1 to 3600")
         if self.batch_points < 1 or self.held_messages < 1:
             faults.append("batch_points and held_messages: at least 1")
         if faults:
