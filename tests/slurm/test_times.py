@@ -43,7 +43,9 @@ def test_a_duration_is_in_seconds(text: str, seconds: float | None) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["1:60", "1:2:60", "1-24", "1-2:60", "-5", "1.5", "1:2:3:4", "x", "1-", "1e3", "\u0663:\u0660\u0660"])
+@pytest.mark.parametrize(
+    "text", ["1:60", "1:2:60", "1-24", "1-2:60", "-5", "1.5", "1:2:3:4", "x", "1-", "1e3", "\u0663:\u0660\u0660"]
+)
 def test_what_is_no_duration_is_an_error(text: str) -> None:
     with pytest.raises(ParseError):
         parse_duration(text)

@@ -70,7 +70,7 @@ class Agent:
         self.jobs, self.nodes = back.jobs, back.nodes
         for turn in self.turns.values():
             turn.success_ts_ns = back.last_success_ts_ns
-        log.info("known", jobs=feed.live_jobs(self.jobs), nodes=len(self.nodes))
+        log.info("known", jobs=feed.live_jobs(self.jobs), nodes=feed.live_nodes(self.nodes))
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -152,7 +152,7 @@ class Agent:
             "why": "; ".join(why)[:1000] or None,
             "last_success_ts": min(known) if len(known) == len(asked) else None,
             "jobs": feed.live_jobs(self.jobs),
-            "nodes": len(self.nodes),
+            "nodes": feed.live_nodes(self.nodes),
             "source": polled.source,
             "slurm_version": self.version,
             "duration_ns": polled.duration_ns,

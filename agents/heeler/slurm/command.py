@@ -178,7 +178,7 @@ def _find(program: str, env: Mapping[str, str]) -> str:
         path = Path(folder or ".") / program
         if path.is_file() and os.access(path, os.X_OK):
             return str(path)
-    raise FileNotFoundError(f"not found in PATH {env.get('PATH', os.defpath)!r}")
+    raise FileNotFoundError("not found in PATH")
 
 
 def _fileno(pipe: IO[bytes] | None) -> int:

@@ -25,6 +25,8 @@ Known = Mapping[str, Message]
 HOUR_NS = 3600 * 1_000_000_000
 REPUBLISH_NS = 24 * HOUR_NS
 RECENT_NS = HOUR_NS  # a job that began and ended between two polls is told only so long
+# A job or node that comes back needs the message of its end for a new id: longer than the stream looks for twins.
+KEEP_ENDED_NS = 2 * HOUR_NS
 
 # What says nothing new by itself: when and why a message was written, and a load that never stands still.
 VOLATILE = frozenset(("ts", "event", "cpu_load"))
@@ -78,13 +80,18 @@ def diff_jobs(
             after[job.id] = last
     unreadable = {row.name for row in answer.unreadable}
     for job_id, before in known.items():
-        if job_id in after or _ended(before):
+        if job_id in after:
+            continue
+        if _ended(before):
+            if now_ns - before["ts"] < KEEP_ENDED_NS:
+                after[job_id] = before
             continue
         if job_id in unreadable or None in unreadable:
             after[job_id] = before
             continue
         # It is gone for longer than Slurm keeps ended jobs, so how and when it ended is not known.
-        out.append(_job_publication(cluster, before, _end(before, now_ns, "UNKNOWN")))
+        after[job_id] = _end(before, now_ns, "UNKNOWN")
+        out.append(_job_publication(cluster, before, after[job_id]))
     return Change(out, after)
 
 
@@ -96,9 +103,9 @@ def diff_nodes(
     after: dict[str, Message] = {}
     for node in answer.nodes:
         before = known.get(node.name)
-        event = "seen" if before is None else "changed"
-        new = node_message(node, cluster=cluster, event=event, ts_ns=now_ns)
-        if before is not None and not _differs(before, new) and now_ns - before["ts"] < republish_ns:
+        live = before is not None and not _gone(before)
+        new = node_message(node, cluster=cluster, event="changed" if live else "seen", ts_ns=now_ns)
+        if before is not None and live and not _differs(before, new) and now_ns - before["ts"] < republish_ns:
             after[node.name] = before
             continue
         after[node.name] = new
@@ -107,12 +114,22 @@ def diff_nodes(
     for name, before in known.items():
         if name in after:
             continue
+        if _gone(before):
+            if now_ns - before["ts"] < KEEP_ENDED_NS:
+                after[name] = before
+            continue
         if name in unreadable or None in unreadable:
             after[name] = before
             continue
         new = {**before, "event": "gone", "ts": now_ns, "state": "unknown", "flags": [], "available": False}
+        after[name] = new
         out.append(_node_publication(cluster, before, new))
     return Change(out, after)
+
+
+def live_nodes(known: Known) -> int:
+    """Return how many known nodes there are now."""
+    return sum(not _gone(message) for message in known.values())
 
 
 def live_jobs(known: Known) -> int:
@@ -160,6 +177,10 @@ def _end(live: Message, now_ns: int, state: str, end_ts_ns: int | None = None) -
 
 def _ended(message: Message) -> bool:
     return message.get("event") == "ended"
+
+
+def _gone(message: Message) -> bool:
+    return message.get("event") == "gone"
 
 
 def _same_run(one: Message, other: Message) -> bool:

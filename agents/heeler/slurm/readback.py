@@ -15,6 +15,7 @@ log = structlog.get_logger("heeler.slurm")
 NS = 1_000_000_000
 # All that lives was published again within a day; the rest is for a clock that is not the server's.
 LOOK_BACK_NS = 26 * 3600 * NS
+CLOCK_SKEW_NS = 900 * NS
 RETRY_S = 2.0
 
 
@@ -39,24 +40,28 @@ async def read_back(bus: Bus, feed: str, now_ns: int) -> ReadBack:
     mine = [state for state in states if state["feed"] == feed]
     back.last_success_ts_ns = max((state.get("last_success_ts", 0) for state in mine), default=0) or None
     alive = max((state["ts"] for state in mine), default=0)
-    start: str | int = min(alive, now_ns) - LOOK_BACK_NS if alive else "last"
-
-    def job(message: dict[str, Any]) -> None:
-        back.jobs[message["job_id"]] = message
-
-    def node(message: dict[str, Any]) -> None:
-        if message.get("event") == "gone":
-            back.nodes.pop(message["node"], None)
-        else:
-            back.nodes[message["node"]] = message
-
-    await last_values(bus, "JobEvent", job, start)
-    await last_values(bus, "NodeState", node, start)
+    start: str | int = max(min(alive, now_ns) - LOOK_BACK_NS, 0) if alive else "last"
+    await _newest(bus, "JobEvent", "job_id", back.jobs, start)
+    await _newest(bus, "NodeState", "node", back.nodes, start)
     return back
 
 
-async def last_values(bus: Bus, kind: str, take: Callable[[dict[str, Any]], None], start: str | int) -> None:
-    """Hand over all messages of a kind that its last-value stream has for this cluster."""
+async def _newest(bus: Bus, kind: str, key: str, into: dict[str, dict[str, Any]], start: str | int) -> None:
+    """Read the last-value stream, then what its source has beyond it: the copy may lag, after a restart for seconds."""
+
+    def take(message: dict[str, Any]) -> None:
+        into[message[key]] = message
+
+    route = ROUTES[kind]
+    await last_values(bus, kind, take, start, stream=route.last)
+    copied = max((message["ts"] for message in into.values()), default=None)
+    await last_values(bus, kind, take, start if copied is None else max(copied - CLOCK_SKEW_NS, 0), stream=route.stream)
+
+
+async def last_values(
+    bus: Bus, kind: str, take: Callable[[dict[str, Any]], None], start: str | int, *, stream: str | None = None
+) -> None:
+    """Hand over, in order, the messages of a kind that a stream (its own unless named) has for this cluster."""
     route = ROUTES[kind]
 
     async def on(delivery: Delivery) -> None:
@@ -68,7 +73,7 @@ async def last_values(bus: Bus, kind: str, take: Callable[[dict[str, Any]], None
         if message["cluster"] == bus.cluster:
             take(message)
 
-    spec = ConsumerSpec(route.last or route.stream, (route.pattern,), start=start)
+    spec = ConsumerSpec(stream or route.stream, (route.pattern,), start=start)
     while True:
         consumer = Consumer(bus, spec, on)
         try:
