@@ -1,0 +1,415 @@
+"""The lagging GPU: when a job may be judged at all, and how long something must stand out before it is said.
+
+State is bounded: some windows of flags for each GPU of the job, some levels of the job itself. All of it follows
+from the last `memory_s` of samples, so a cold start ends where a warm instance stands.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heeler.detect.findings import SECOND_NS, Book, Open
+from heeler.detect.history import ALERT, KNOWN, LEAST_WINDOWS, PHYSICAL, STRONG, History
+from heeler.detect.judge import Judged, Verdict, judge, mend
+from heeler.detect.lag_words import Mass, gpu_draft, job_draft, node_draft
+from heeler.detect.peers import middle
+from heeler.detect.thresholds import LagThresholds
+from heeler.detect.windows import POWER, SM, TENSOR, UTIL, Floats, Windows
+from heeler.detect.xid_table import XidTable
+from heeler.engine import NOTHING, Event, Inbound
+
+TOMBSTONE_NS = 600 * SECOND_NS
+KINDS = ("gpu_lag", "job_slow")
+LEAST_ACTIVITY = (0.02, 0.05, 100.0)  # tensor, SM, power: below, a fraction of it means nothing
+
+
+@dataclass(slots=True)
+class Level:
+    """What one busy window of the whole job was like."""
+
+    end_ns: int
+    activity: tuple[float, ...]  # tensor, SM, power
+    active_share: float
+
+
+class GpuLag:
+    """The state of one job."""
+
+    def __init__(self, job: str, t: LagThresholds, table: XidTable) -> None:
+        self.job, self.t, self.table = job, t, table
+        self.windows = Windows(t)
+        self.history = History(max(t.drain_after_s, t.alert_span_s))
+        self.models: NDArray[np.intp] = np.zeros(0, np.intp)
+        self.start_ns = 0  # of the job, as Slurm says
+        self.first_ns = 0  # of the first window seen
+        self.restart_ns = 0  # when it was last busy again after being idle
+        self.idle_since_ns = 0
+        self.event_ts = 0
+        self.ended_ns = 0
+        self.levels: deque[Level] = deque()
+        self.masses: deque[Mass] = deque()
+        self.broken: dict[str, int] = {}  # GPUs with a hard fault of another kind, by UUID or PCI address
+        self.touched_ns = 0  # server time of the newest message
+
+    # What is read.
+
+    def on(self, book: Book, message: Inbound) -> Sequence[Event]:
+        """Take a message in."""
+        self.touched_ns = max(self.touched_ns, message.ts_ns)
+        if message.kind == "JobSample":
+            return self._sample(book, message.data, message.ts_ns)
+        if message.kind == "JobEvent":
+            return self._job_event(book, message.data, message.ts_ns)
+        if message.kind == "JobKernelEvent":
+            return self._kernel_event(book, message.data, message.ts_ns)
+        return self._finding(book, message.data, message.ts_ns)
+
+    def _sample(self, book: Book, sample: Mapping[str, Any], server_ns: int) -> Sequence[Event]:
+        if self.ended_ns or not self.windows.add(sample, self.job, server_ns):
+            return NOTHING
+        ripe = self.windows.ripe(server_ns)
+        return self._close(book, ripe, server_ns) if ripe else NOTHING
+
+    def _job_event(self, book: Book, event: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
+        if event["ts"] < self.event_ts:
+            return NOTHING
+        self.event_ts = event["ts"]
+        start = event.get("start_ts", 0)
+        if event["event"] == "ended":
+            self.ended_ns = now_ns
+            return self._close_all(book, now_ns, "the job ended")
+        if self.ended_ns or (
+            self.start_ns and start and start != self.start_ns
+        ):  # requeued: another run of the same id
+            self._anew()
+        self.start_ns = start or self.start_ns
+        return NOTHING
+
+    def _anew(self) -> None:
+        """Forget what was seen of an earlier run."""
+        fresh = GpuLag(self.job, self.t, self.table)
+        fresh.event_ts, fresh.touched_ns, fresh.broken = self.event_ts, self.touched_ns, self.broken
+        self.__dict__.update(fresh.__dict__)
+
+    def _kernel_event(self, book: Book, event: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
+        if event["kind"] == "gpu_lost" or (event["kind"] == "xid" and self.table.is_hard(event)):
+            return self._break(book, event, now_ns)
+        return NOTHING
+
+    def _finding(self, book: Book, finding: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
+        if self.ended_ns:
+            return self._close_all(book, now_ns, "the job ended")
+        if finding["kind"] not in ("xid", "gpu_lost") or finding["advice"] in ("none", "observe"):
+            return NOTHING
+        if finding["state"] == "closed":
+            for name in ("gpu_uuid", "pci"):
+                self.broken.pop(finding["entity"].get(name, ""), None)
+            return NOTHING
+        entity = finding["entity"]
+        return self._break(book, {"uuid": entity.get("gpu_uuid"), "pci": entity.get("pci")}, now_ns)
+
+    def _break(self, book: Book, gpu: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
+        """Remember a GPU with a hard fault: its lag has a finding of its own already."""
+        names = {name for name in (gpu.get("uuid"), gpu.get("pci")) if name}
+        for name in names:
+            self.broken[name] = now_ns
+        events: list[Event] = []
+        for found in book.of_kind("gpu_lag"):
+            if found.message["entity"].get("gpu_uuid") in names or found.message["entity"].get("pci") in names:
+                events += book.close(found.key, now_ns, "the GPU has a hard fault, see its own finding")
+        return events
+
+    # Time.
+
+    def tick(self, book: Book, now_ns: int) -> Sequence[Event]:
+        """Close windows whose nodes stay away, and findings that nobody will say more about."""
+        events: list[Event] = []
+        ripe = self.windows.ripe(now_ns) if self.windows.open else []
+        if ripe:
+            events += self._close(book, ripe, now_ns)
+        if book.all:
+            events += self._orphans(book, now_ns)
+        return events
+
+    def due_ns(self) -> int:
+        """Return the next time at which a tick does something; far away when there is none."""
+        return self.windows.due
+
+    def idle(self, now_ns: int) -> bool:
+        """Say whether the job can be forgotten."""
+        if self.ended_ns:
+            return now_ns - self.ended_ns > TOMBSTONE_NS
+        return now_ns - self.touched_ns > self.t.orphan_s * SECOND_NS + TOMBSTONE_NS
+
+    def _orphans(self, book: Book, now_ns: int) -> list[Event]:
+        limit = int(self.t.orphan_s * SECOND_NS)
+        events: list[Event] = []
+        for found in book.of_kind(*KINDS):
+            data_ts = max(found.message.get("data_ts", 0), found.notes.get("seen_ns", 0))
+            adopted = found.notes.setdefault("since_ns", now_ns)
+            if now_ns - max(data_ts, adopted) > limit:
+                events += book.close(found.key, now_ns, "no more data")
+        return events
+
+    def _close_all(self, book: Book, now_ns: int, why: str) -> list[Event]:
+        return [e for found in book.of_kind(*KINDS) for e in book.close(found.key, now_ns, why)]
+
+    # A window.
+
+    def _close(self, book: Book, ripe: Sequence[int], now_ns: int) -> list[Event]:
+        events: list[Event] = []
+        for number in ripe:
+            window, before = self.windows.take(number)
+            mend(window)
+            if len(self.models) < window.shape[1]:
+                names = sorted({gpu.model for gpu in self.windows.gpus})
+                self.models = np.array([names.index(gpu.model) for gpu in self.windows.gpus])
+            judged = self._judged(book, number, window, before)
+            if judged is not None:
+                events += self._conclude(book, number, judged, now_ns)
+        return events
+
+    def _judged(self, book: Book, number: int, window: Floats, before: Floats | None) -> Judged | None:
+        """Return the verdicts of a window; None where none may be given."""
+        end_ns = self.windows.end_ns(number)
+        self.first_ns = self.first_ns or end_ns
+        flags = self.history.begin(number, self.windows.window_ns, window.shape[1])
+        util = window[UTIL]
+        active = np.flatnonzero(util >= self.t.idle_util_ratio)
+        reported = int(np.count_nonzero(~np.isnan(util)))
+        if not reported:
+            return None
+        if 2 * len(active) < reported:
+            self.idle_since_ns = self.idle_since_ns or end_ns
+            return None
+        self._busy(end_ns)
+        if self._masked(window, active, len(active) / reported, end_ns):
+            return None
+        judged = judge(window, before, active, self.models, self.windows.window_ns, self.t, watched=bool(book.all))
+        flags[judged.known] = KNOWN
+        return judged
+
+    def _busy(self, end_ns: int) -> None:
+        if self.idle_since_ns and end_ns - self.idle_since_ns >= self.t.restart_idle_s * SECOND_NS:
+            self.restart_ns = end_ns
+        self.idle_since_ns = 0
+
+    def _masked(self, window: Floats, active: NDArray[np.intp], share: float, end_ns: int) -> bool:
+        """Say whether nothing can be said of this window: warm-up, checkpoint, or the job is ending."""
+        activity = _activity(window, active)
+        since = end_ns - int(self.t.trailing_s * SECOND_NS)
+        levels = self.levels
+        while levels and levels[0].end_ns <= since:
+            levels.popleft()
+        usual_share = _median([level.active_share for level in levels])
+        paused = _fraction(activity, levels) < self.t.checkpoint_ratio
+        levels.append(Level(end_ns, activity, share))
+        began = max(self.start_ns or self.first_ns, self.restart_ns)
+        return end_ns - began < self.t.warmup_s * SECOND_NS or paused or share < self.t.tail_ratio * usual_share
+
+    def _conclude(self, book: Book, number: int, judged: Judged, now_ns: int) -> list[Event]:
+        """Remember a window's verdicts and say what has lasted."""
+        end_ns = self.windows.end_ns(number)
+        verdicts = {at: v for at, v in judged.verdicts.items() if not self._is_broken(at)}
+        verdicts = self._without_shared(verdicts, judged)
+        mass = self._mass(verdicts, judged, end_ns)
+        events: list[Event] = []
+        if book.all:
+            events += self._look_after(book, judged, end_ns, now_ns)
+        if mass is not None:
+            self.masses.append(mass)
+        elif verdicts:
+            self._flag(number, verdicts)
+            events += self._say(book, number, verdicts, now_ns)
+        if self.masses:
+            events += self._say_mass(book, mass, end_ns, now_ns)
+        return events
+
+    def _is_broken(self, column: int) -> bool:
+        gpu = self.windows.gpus[column]
+        return bool(self.broken) and (gpu.uuid in self.broken or (gpu.pci or "") in self.broken)
+
+    def _flag(self, number: int, verdicts: Mapping[int, Verdict]) -> None:
+        flags = self.history.bits[number % len(self.history.bits)]
+        for at, verdict in verdicts.items():
+            strong = STRONG if verdict.gap_ratio >= self.t.drain_ratio else 0
+            flags[at] |= ALERT | strong | (PHYSICAL if verdict.physical else 0)
+
+    def _without_shared(self, verdicts: dict[int, Verdict], judged: Judged) -> dict[int, Verdict]:
+        """Drop what half a node shares without a physical cause: a pipeline stage or the host, not the GPUs."""
+        if all(v.physical for v in verdicts.values()):
+            return verdicts
+        odd: dict[str, list[int]] = {}
+        for at, verdict in verdicts.items():
+            if not verdict.physical:
+                odd.setdefault(self.windows.gpus[at].node, []).append(at)
+        for node, columns in odd.items():
+            if len(columns) >= 2 and 2 * len(columns) >= self._gpus_on(node, judged):
+                verdicts = {at: v for at, v in verdicts.items() if at not in columns}
+        return verdicts
+
+    def _gpus_on(self, node: str, judged: Judged) -> int:
+        known = self.windows.nodes.get(node)
+        return int(np.count_nonzero(judged.known[known.columns])) if known is not None else 0
+
+    def _mass(self, verdicts: Mapping[int, Verdict], judged: Judged, end_ns: int) -> Mass | None:
+        """Return what is wrong with the job as a whole, when too many stand out to blame any of them."""
+        total = int(np.count_nonzero(judged.known))
+        if judged.loaded >= self.t.min_peers and 2 * judged.troubled >= judged.loaded:
+            return Mass(end_ns, judged.trouble, judged.troubled, total)
+        nodes = {self.windows.gpus[at].node for at in verdicts}
+        if len(nodes) > max(self.t.mass_nodes, math.ceil(self.t.mass_share * len(self.windows.nodes))):
+            return Mass(end_ns, "unknown", len(verdicts), total)
+        return None
+
+    # What is said.
+
+    def _say(self, book: Book, number: int, verdicts: Mapping[int, Verdict], now_ns: int) -> list[Event]:
+        """Report what stands out now and has done so for long enough, or is open already."""
+        columns = sorted(verdicts)
+        alert = (self.history.recent(number, self.t.alert_span_s, columns) & ALERT) > 0
+        needed = self.history.windows(self.t.alert_after_s)
+        lasting = {at: int(np.argmax(alert[:, i])) for i, at in enumerate(columns) if alert[:, i].sum() >= needed}
+        oldest = number - len(alert) + 1
+        seen = {at: (int(alert[:, i].sum()), len(alert)) for i, at in enumerate(columns)}
+        by_node: dict[str, list[int]] = {}
+        for at in columns:
+            by_node.setdefault(self.windows.gpus[at].node, []).append(at)
+        events: list[Event] = []
+        for node, members in by_node.items():
+            first = {at: self.windows.end_ns(oldest + lasting[at] - 1) for at in members if at in lasting}
+            if self._together(book, node, members):
+                groups = [(f"gpu_lag|node:{node}", members)]
+            else:
+                groups = [(f"gpu_lag|{self.windows.gpus[at].uuid}", [at]) for at in members]
+            for key, group in groups:
+                events += self._report(book, key, number, group, verdicts, first, seen, now_ns)
+        return events
+
+    def _together(self, book: Book, node: str, members: Sequence[int]) -> bool:
+        """Say whether a node's GPUs have one finding: half of them or more stand out, for one reason."""
+        if book.get(f"gpu_lag|node:{node}"):
+            return True
+        if any(book.get(f"gpu_lag|{self.windows.gpus[at].uuid}") for at in members):
+            return False
+        known = self.windows.nodes[node].columns
+        count = known.stop - known.start if isinstance(known, slice) else len(known)
+        return len(members) >= 2 and 2 * len(members) >= count
+
+    def _report(
+        self,
+        book: Book,
+        key: str,
+        number: int,
+        group: Sequence[int],
+        verdicts: Mapping[int, Verdict],
+        first: Mapping[int, int],
+        seen: Mapping[int, tuple[int, int]],
+        now_ns: int,
+    ) -> Sequence[Event]:
+        known, end_ns = book.get(key), self.windows.end_ns(number)
+        lasting = [at for at in group if at in first]
+        if known is None:
+            if not lasting or 2 * len(lasting) < len(group):
+                return NOTHING
+            # What was closed needs as long again; windows from before the close are history.
+            if book.closed_ns(key) > end_ns - int(self.t.alert_span_s * SECOND_NS):
+                return NOTHING
+        first_ts = known.first_ts if known is not None else min(first[at] for at in lasting)
+        drain = self._drainable(number, group, first_ts)
+        gpus = self.windows.gpus
+        if key.startswith("gpu_lag|node:"):
+            shown = [(gpus[at], verdicts[at]) for at in group]
+            draft = node_draft(gpus[group[0]].node, shown, self.job, first_ts, end_ns, seen[group[0]], drain=drain)
+        else:
+            at = group[0]
+            draft = gpu_draft(gpus[at], verdicts[at], self.job, first_ts, end_ns, seen[at], drain=drain)
+        return book.report(draft, now_ns)
+
+    def _drainable(self, number: int, group: Sequence[int], first_ts: int) -> bool:
+        """Say whether a drain may be advised: far behind, for long, and with a physical signal besides."""
+        if self.windows.end_ns(number) - first_ts < self.t.drain_after_s * SECOND_NS:
+            return False
+        both = STRONG | PHYSICAL
+        bits = self.history.recent(number, self.t.drain_after_s, group)
+        share = ((bits & both) == both).mean(axis=0)
+        return bool(np.count_nonzero(share >= self.t.drain_share) * 2 > len(group))
+
+    def _say_mass(self, book: Book, mass: Mass | None, end_ns: int, now_ns: int) -> Sequence[Event]:
+        masses, key = self.masses, f"job_slow|job:{self.job}"
+        keep_ns = int(max(self.t.alert_span_s, self.t.clear_after_s) * SECOND_NS)
+        while masses and masses[0].end_ns <= end_ns - keep_ns:
+            masses.popleft()
+        if mass is None:
+            return NOTHING
+        recent = [m for m in masses if m.end_ns > end_ns - int(self.t.alert_span_s * SECOND_NS)]
+        known = book.get(key)
+        if known is None and (
+            len(recent) < self.history.windows(self.t.alert_after_s)
+            or book.closed_ns(key) > end_ns - int(self.t.alert_span_s * SECOND_NS)
+        ):
+            return NOTHING
+        first_ts = known.first_ts if known is not None else recent[0].end_ns - self.windows.window_ns
+        seen = (len(recent), self.history.windows(self.t.alert_span_s))
+        return book.report(job_draft(self.job, mass, first_ts, seen), now_ns)
+
+    # What is over.
+
+    def _look_after(self, book: Book, judged: Judged, end_ns: int, now_ns: int) -> list[Event]:
+        """Close what has been healthy for long enough. A window in which a GPU was not judged says nothing of it."""
+        events: list[Event] = []
+        clear_ns = int(self.t.clear_after_s * SECOND_NS)
+        for found in book.of_kind(*KINDS):
+            if end_ns <= found.first_ts:  # history, read again
+                continue
+            found.notes["seen_ns"] = end_ns
+            if found.message["kind"] == "job_slow":
+                last = max([found.message.get("data_ts", 0), *(m.end_ns for m in self.masses)])
+                over = end_ns - last >= clear_ns
+            else:
+                over = self._clean_since(found, judged, end_ns) <= end_ns - clear_ns
+            if over:
+                events += book.close(found.key, now_ns, f"healthy for {self.t.clear_after_s:.0f} s")
+        return events
+
+    def _clean_since(self, found: Open, judged: Judged, end_ns: int) -> int:
+        entity = found.message["entity"]
+        if entity["type"] == "node":
+            node = self.windows.nodes.get(entity.get("node", ""))
+            columns: Any = node.columns if node is not None else []
+        else:
+            place = self.windows.place.get(entity.get("gpu_uuid", ""))
+            columns = [] if place is None else [place]
+        known, clear = judged.known[columns], judged.clear[columns]
+        if known.any() and not clear[known].all():
+            found.notes.pop("clean_since", None)
+        elif known.any():
+            found.notes.setdefault("clean_since", end_ns)
+        return int(found.notes.get("clean_since", end_ns))
+
+
+def _activity(window: Floats, active: NDArray[np.intp]) -> tuple[float, ...]:
+    """Return the median tensor and SM activity and power of a job's busy GPUs; NaN where not read."""
+    return tuple(middle(window[[TENSOR, SM, POWER]][:, active]).tolist())
+
+
+def _fraction(activity: Sequence[float], levels: Sequence[Level]) -> float:
+    """Return the activity over the job's usual one, by the best counter that both have; NaN without any."""
+    for at, now in enumerate(activity):
+        if math.isnan(now):
+            continue
+        usual = _median([level.activity[at] for level in levels])
+        if usual > LEAST_ACTIVITY[at]:
+            return now / usual
+    return math.nan
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median of what was read; NaN for too few."""
+    found = sorted(value for value in values if value == value)  # noqa: PLR0124 - NaN is not equal to itself
+    return found[len(found) // 2] if len(found) >= LEAST_WINDOWS else math.nan

@@ -1,0 +1,297 @@
+"""One window of a job: which GPUs stand out from their peers, and which only say themselves that they are slow.
+
+Pure: arrays in, verdicts out. Persistence and the question of what to say are gpu_lag's.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heeler.detect import causes, peers
+from heeler.detect.causes import TROUBLE, Case, Cause
+from heeler.detect.peers import Bools, Places
+from heeler.detect.thresholds import LagThresholds
+from heeler.detect.windows import (
+    CLOCK,
+    CLOCK_MAX,
+    GEN,
+    GEN_MAX,
+    MOST,
+    POWER,
+    REASONS,
+    SM,
+    TENSOR,
+    THERMAL_NS,
+    UTIL,
+    WIDTH,
+    WIDTH_MAX,
+    Floats,
+)
+
+COMPARED = (POWER, CLOCK, SM, TENSOR, UTIL)  # the first five rows
+ACTIVITY = (POWER, SM, TENSOR, UTIL)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with one GPU in one window. `peers` 0: it was judged alone."""
+
+    column: int
+    gap_ratio: float  # how far it stands out, above 0
+    metric: int  # the row that shows it best
+    value: float
+    peers_median: float
+    peers_mad: float
+    peers: int
+    windowed: tuple[
+        tuple[int, float, float, float], ...
+    ]  # (row, value, median, mad) of every compared row that differs
+    cause: Cause
+
+    @property
+    def physical(self) -> bool:
+        """Say whether something besides the lag itself was seen."""
+        return self.cause.strong
+
+
+@dataclass(slots=True)
+class Judged:
+    """A window's verdicts. Arrays are over all GPUs of the job."""
+
+    known: Bools  # judged at all
+    clear: Bools  # close enough to its peers to count as healthy again
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    troubled: int = 0  # loaded GPUs that say themselves that they are slowed down
+    loaded: int = 0
+    trouble: str = ""  # cause that most of them name
+
+
+def mend(window: Floats) -> None:
+    """Make readings that can't be true missing ones, in place."""
+    most = MOST[:, : window.shape[1]]
+    window[~((window >= 0) & (window <= most))] = np.nan
+
+
+def distrust_profiler(values: Floats) -> None:
+    """Drop activity counters that contradict a running kernel, in place.
+
+    After some faults a driver returns 0 for them for ever while the GPU works: a broken sensor, no straggler.
+    """
+    running = values[UTIL] >= 0.5
+    dead = running & (values[SM] < 0.001)
+    values[SM, dead] = np.nan
+    values[TENSOR, dead] = np.nan
+    silent = running & (values[TENSOR] < 0.001) & (values[SM] >= 0.05)
+    if silent.any() and not silent.all():
+        values[TENSOR, silent] = np.nan
+
+
+def judge(
+    window: Floats,
+    before: Floats | None,
+    active: Places,
+    models: NDArray[np.intp],
+    window_ns: int,
+    t: LagThresholds,
+    *,
+    watched: bool = True,
+) -> Judged:
+    """Return the verdicts over a mended window of (rows, GPUs); only `active` columns are judged or are peers.
+
+    Without an open finding (`watched` false) nobody asks who is `clear`.
+    """
+    count = window.shape[1]
+    out = Judged(known=np.zeros(count, np.bool_), clear=np.zeros(count, np.bool_))
+    out.known[active] = True
+    values = window[:, active]
+    distrust_profiler(values)
+    loaded = values[UTIL] >= t.load_util_ratio
+    masks = np.nan_to_num(values[REASONS]).astype(np.int64)
+    troubled = loaded & ((masks & TROUBLE) != 0)
+    out.loaded, out.troubled = int(np.count_nonzero(loaded)), int(np.count_nonzero(troubled))
+    if not out.troubled and _all_alike(values, models[active], loaded, t, watched=watched):
+        out.clear[active] = ~np.isnan(values[:5]).any(axis=0)
+        return out
+    grown = None if before is None or before.shape != window.shape else (window - before)[:, active]
+    if out.troubled:
+        out.trouble = _main_trouble(masks[troubled])
+    for model in np.unique(models[active]):
+        members = np.flatnonzero(models[active] == model)
+        _judge_group(out, values, grown, active, members, window_ns, t)
+    return out
+
+
+def _all_alike(values: Floats, models: NDArray[np.intp], loaded: Bools, t: LagThresholds, *, watched: bool) -> bool:
+    """Say whether nothing can stand out: the common case, and cheap."""
+    if len(models) < t.min_peers or models.min() != models.max():
+        return False
+    head = values[:5]
+    gaps = np.abs(peers.relative(head, peers.middle(head)))
+    if watched:
+        if (gaps >= t.clear_ratio).any():
+            return False
+    elif (gaps[POWER] >= t.power_ratio).any() or (gaps >= t.alert_ratio).any():
+        return False
+    low = ((values[GEN] < values[GEN_MAX]) | (values[WIDTH] < values[WIDTH_MAX])) & loaded
+    return not low.any() or bool(low.all())
+
+
+def _main_trouble(masks: NDArray[np.int64]) -> str:
+    counts = [
+        ("thermal_slowdown", int(np.count_nonzero(masks & causes.THERMAL))),
+        ("power_brake", int(np.count_nonzero(masks & causes.POWER_BRAKE))),
+        ("hw_slowdown", int(np.count_nonzero(masks & causes.HW_SLOWDOWN))),
+    ]
+    return max(counts, key=lambda item: item[1])[0]
+
+
+def _judge_group(
+    out: Judged,
+    values: Floats,
+    grown: Floats | None,
+    active: Places,
+    members: Places,
+    window_ns: int,
+    t: LagThresholds,
+) -> None:
+    """Judge the GPUs of one model. `members` are positions among the active."""
+    if len(members) < t.min_peers:
+        for at in members:
+            _alone(out, values[:, at], None if grown is None else grown[:, at], int(active[at]), window_ns, t)
+        return
+    group = values[:, members]
+    whole = peers.spread(group)
+    for role in peers.roles(group, t.role_share, t.role_gap_ratio):
+        own = len(role) >= t.min_peers
+        reference = peers.spread(group[:, role]) if own else whole
+        size = len(role) if own else len(members)
+        here = _Group(values, grown, active, members[role], reference, size, activity=own)
+        _compare(out, here, window_ns, t)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """GPUs to compare with a reference. `members` are positions among the active."""
+
+    values: Floats
+    grown: Floats | None
+    active: Places
+    members: Places
+    reference: peers.Spread
+    size: int
+    activity: bool  # whether activity may be compared: the peers do the same work
+
+
+def _compare(out: Judged, here: _Group, window_ns: int, t: LagThresholds) -> None:
+    group = here.values[:, here.members]
+    median = here.reference.median
+    head = peers.Spread(median[:5], here.reference.mad[:5])
+    gap = peers.relative(group[:5], head.median)
+    odd = np.abs(peers.z_scores(group[:5], head)) > t.z
+    loaded = group[UTIL] >= t.load_util_ratio
+    slow_clock = (gap[CLOCK] <= -t.alert_ratio) & odd[CLOCK] & loaded
+    active_gap, metrics = _activity_gaps(gap, odd, median, t) if here.activity else _no_gaps(gap)
+    _clear(out, here, gap, metrics, loaded, t)
+    low_link = loaded & _pcie_below(group, median)
+    for at in np.flatnonzero(slow_clock | (active_gap >= t.alert_ratio) | low_link).tolist():
+        place = here.members[at]
+        now = here.values[:, place]
+        case = Case(now, None if here.grown is None else here.grown[:, place], median, window_ns, t)
+        if slow_clock[at] and not causes.power_capped(now, median):
+            verdict = _verdict(here, at, gap, CLOCK, causes.find_cause(case))
+        elif active_gap[at] >= t.alert_ratio or low_link[at]:
+            flagged = [row for row in ACTIVITY if metrics[row, at]]
+            readable = [row for row in ACTIVITY if not np.isnan(gap[row, at])]
+            cause = causes.find_cause(case)
+            # One metric that differs alone is a quirk, unless it is all there is or the GPU says why.
+            if len(flagged) < 2 and len(readable) > 1 and not cause.strong:
+                continue
+            best = max(flagged, key=lambda row: abs(gap[row, at])) if flagged else WIDTH
+            verdict = _verdict(here, at, gap, best, cause)
+        else:
+            continue
+        out.verdicts[verdict.column] = verdict
+
+
+def _activity_gaps(gap: Floats, odd: Bools, median: Floats, t: LagThresholds) -> tuple[Floats, Bools]:
+    """Return the largest activity gap of each GPU, and which metrics stand out, (5, GPUs)."""
+    least = np.array([t.power_ratio, np.inf, t.alert_ratio, t.alert_ratio, t.alert_ratio])[:, None]
+    floor = [t.power_floor_w, np.inf, t.sm_active_floor_ratio, t.tensor_active_floor_ratio, t.load_util_ratio]
+    enough = (median[:5] >= np.array(floor))[:, None]
+    size = np.abs(gap)
+    metrics = odd & enough & (size >= least)
+    return np.where(metrics, size, 0.0).max(axis=0), metrics
+
+
+def _no_gaps(gap: Floats) -> tuple[Floats, Bools]:
+    return np.zeros(gap.shape[1]), np.zeros(gap.shape, np.bool_)
+
+
+def _pcie_below(group: Floats, median: Floats) -> Bools:
+    below_own = (group[GEN] < group[GEN_MAX]) | (group[WIDTH] < group[WIDTH_MAX])
+    below: Bools = below_own & ((group[GEN] < median[GEN]) | (group[WIDTH] < median[WIDTH]))
+    return below
+
+
+def _clear(out: Judged, here: _Group, gap: Floats, metrics: Bools, loaded: Bools, t: LagThresholds) -> None:
+    """Mark the GPUs that are as healthy as their peers: what closes a finding."""
+    group, median = here.values[:, here.members], here.reference.median
+    # A reading that is missing says nothing, so it never counts as healthy; a column that nobody has does not matter.
+    clock_fine = (gap[CLOCK] >= -t.clear_ratio) | np.isnan(median[CLOCK])
+    activity_fine: Bools = np.ones(group.shape[1], np.bool_)
+    if here.activity:
+        rows = list(ACTIVITY)
+        small = np.abs(gap[rows]) < t.clear_activity_ratio
+        read = ~np.isnan(gap[rows])
+        activity_fine = np.logical_and(read.any(axis=0), (small | ~read | ~metrics[rows]).all(axis=0))
+    fine = clock_fine & activity_fine & ~(loaded & _pcie_below(group, median))
+    out.clear[here.active[here.members[fine]]] = True
+
+
+def _verdict(here: _Group, at: int, gap: Floats, row: int, cause: Cause) -> Verdict:
+    place = here.members[at]
+    median, mad = here.reference.median, here.reference.mad
+    shown = tuple(
+        (r, float(here.values[r, place]), float(median[r]), float(mad[r]))
+        for r in COMPARED
+        if not np.isnan(gap[r, at]) and (r == CLOCK or here.activity)
+    )
+    size = abs(float(gap[row, at])) if row < 5 else 0.0
+    return Verdict(
+        column=int(here.active[place]),
+        gap_ratio=size,
+        metric=row,
+        value=float(here.values[row, place]),
+        peers_median=float(median[row]),
+        peers_mad=float(mad[row]),
+        peers=here.size - 1,
+        windowed=shown,
+        cause=cause,
+    )
+
+
+def _alone(out: Judged, now: Floats, grown: Floats | None, column: int, window_ns: int, t: LagThresholds) -> None:
+    """Judge a GPU without peers by what it says itself: slowed down under load, and really slow."""
+    nobody = np.full(len(now), np.nan)
+    case = Case(now, grown, nobody, window_ns, t)
+    loaded = bool(now[UTIL] >= t.load_util_ratio)
+    share = float(now[CLOCK] / now[CLOCK_MAX]) if now[CLOCK_MAX] > 0 else np.nan
+    slowed = case.growth(THERMAL_NS) >= t.violation_share * window_ns
+    slow = share <= t.alone_clock_ratio or slowed or np.isnan(share)
+    if not loaded or np.isnan(now[REASONS]):
+        return
+    if not causes.reasons_of(now) & TROUBLE or not slow:
+        out.clear[column] = True
+        return
+    out.verdicts[column] = Verdict(
+        column=column,
+        gap_ratio=0.0 if np.isnan(share) else 1.0 - share,
+        metric=CLOCK,
+        value=float(now[CLOCK]),
+        peers_median=float("nan"),
+        peers_mad=float("nan"),
+        peers=0,
+        windowed=(),
+        cause=causes.find_cause(case),
+    )

@@ -1,0 +1,96 @@
+"""Robust comparison of a GPU with its peers: pure functions over arrays.
+
+Everything takes (metrics, GPUs) arrays in which NaN means not read, and says nothing about a GPU whose reading
+is missing.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heeler.detect.windows import POWER, SM, TENSOR, Floats
+
+Bools = NDArray[np.bool_]
+Places = NDArray[np.intp]
+
+NORMAL = 0.6745  # median of |x| of a standard normal: makes the modified z comparable with sigma
+LEAST_MAD = 0.005  # of the median: GPUs that pace each other make the deviation vanish and z explode
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A metric over a group: each of shape (metrics,)."""
+
+    median: Floats
+    mad: Floats
+
+
+def spread(values: Floats) -> Spread:
+    """Return median and median absolute deviation over the GPUs, of shape (metrics,); NaN where none was read."""
+    median = middle(values)
+    return Spread(median, middle(np.abs(values - median[:, None])))
+
+
+def middle(values: Floats) -> Floats:
+    """Return the median of each row over what was read. Much faster than numpy's for few columns."""
+    ordered = np.sort(values, axis=1)  # NaN sorts to the end
+    count = values.shape[1] - np.count_nonzero(np.isnan(values), axis=1)
+    rows = np.arange(len(values))
+    low = ordered[rows, np.maximum(0, (count - 1) // 2)]
+    high = ordered[rows, np.minimum(values.shape[1] - 1, count // 2)]
+    half: Floats = (low + high) / 2
+    return half
+
+
+def relative(values: Floats, median: Floats) -> Floats:
+    """Return (value - median) / median; NaN where the median is 0 or nothing was read."""
+    base = np.where(median > 0, median, np.nan)[:, None]
+    return values / base - 1.0
+
+
+def z_scores(values: Floats, group: Spread) -> Floats:
+    """Return modified z-scores."""
+    mad = np.maximum(group.mad, LEAST_MAD * np.abs(group.median))
+    mad = np.where(mad > 0, mad, np.nan)[:, None]
+    return NORMAL * (values - group.median[:, None]) / mad
+
+
+def roles(values: Floats, share: float, gap: float) -> list[Places]:
+    """Return the columns of each role in a job, from what its GPUs do.
+
+    Pipeline stages of one healthy job differ far more than any threshold allows. Where the largest gap in an
+    activity splits the GPUs into two groups that both have at least `share` of them, and the gap is wide against
+    the median and against the spread inside the groups, the groups are roles; each may split once more.
+    """
+    everyone = np.arange(values.shape[1])
+    for row in (TENSOR, SM, POWER):
+        line = values[row]
+        if np.isnan(line).any():
+            continue
+        found = _split(line, everyone, share, gap, depth=2)
+        if len(found) > 1:
+            return found
+    return [everyone]
+
+
+def _split(line: Floats, members: Places, share: float, gap: float, depth: int) -> list[Places]:
+    least = max(2, int(np.ceil(share * len(members))))
+    if depth == 0 or len(members) < 2 * least:
+        return [members]
+    ordered = members[np.argsort(line[members], kind="stable")]
+    sorted_line = line[ordered]
+    steps = np.diff(sorted_line)[least - 1 : len(members) - least]
+    if not len(steps):
+        return [members]
+    cut = int(np.argmax(steps)) + least
+    low, high = sorted_line[:cut], sorted_line[cut:]
+    inside = max(_mad(low), _mad(high))
+    if steps[cut - least] < max(gap * float(np.median(sorted_line)), 3.0 * inside):
+        return [members]
+    halves = (np.sort(ordered[:cut]), np.sort(ordered[cut:]))
+    return [role for half in halves for role in _split(line, half, share, gap, depth - 1)]
+
+
+def _mad(line: Floats) -> float:
+    return float(np.median(np.abs(line - np.median(line))))

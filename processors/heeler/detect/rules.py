@@ -1,0 +1,71 @@
+"""The table of rules: which family of keys each lives in, what it reads, what it says, how far back it remembers.
+
+To add a rule: one file with its state class, a line here, thresholds with a reason in ``defaults.toml``, and tests
+of its traps. A family's state calls its rules (see `step`); nothing else needs to know of them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from heeler.detect.thresholds import Thresholds
+
+Family = Literal["job", "node", "cluster"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `memory_s`: how far back a cold start must read so that the rule judges as a warm one does."""
+
+    name: str
+    family: Family
+    reads: frozenset[str]
+    says: frozenset[str]
+    memory_s: Callable[[Thresholds], float]
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="gpu_lag",
+        family="job",
+        reads=frozenset(("JobSample", "JobEvent", "JobKernelEvent", "Finding")),
+        says=frozenset(("gpu_lag", "job_slow")),
+        memory_s=lambda t: t.lag.memory_s,
+    ),
+    Rule(
+        name="xid",
+        family="node",
+        reads=frozenset(
+            ("JobKernelEvent", "JobSample", "NodeState", "JobEvent", "AgentStatus", "Inventory", "Finding")
+        ),
+        says=frozenset(("xid", "sxid", "gpu_lost")),
+        # What is older stands in findings, which are read back whatever their age.
+        memory_s=lambda t: max(t.xid.burst_s, t.xid.soft_close_s, t.xid.lost_clear_s) + 60.0,
+    ),
+    Rule(
+        name="ib",
+        family="node",
+        reads=frozenset(("IbSample", "NodeState", "JobEvent", "AgentStatus", "Finding")),
+        says=frozenset(("ib_flap", "ib_down")),
+        memory_s=lambda t: max(t.ib.flap_span_s, t.ib.flap_clear_s) + 60.0,
+    ),
+    Rule(
+        name="agent_silent",
+        family="cluster",
+        reads=frozenset(("AgentStatus", "IbSample", "JobSample", "NodeState", "Finding")),
+        says=frozenset(("agent_silent",)),
+        memory_s=lambda t: 2 * max(t.agent.silent_after_s, t.agent.silent_intervals * t.agent.default_interval_s),
+    ),
+)
+
+FAMILY_OF: Final[Mapping[str, Family]] = {kind: rule.family for rule in RULES for kind in rule.says}
+
+
+def memory_s(thresholds: Thresholds) -> float:
+    """Return the memory of all rules together."""
+    return max(rule.memory_s(thresholds) for rule in RULES)
+
+
+def memory_of(kind: str, thresholds: Thresholds) -> float:
+    """Return how far back messages of one kind are needed; 0 for a kind that no rule reads."""
+    return max((rule.memory_s(thresholds) for rule in RULES if kind in rule.reads), default=0.0)

@@ -1,0 +1,256 @@
+"""The samples of a job as windows: one column a GPU, one row a metric, closed when all nodes have reported.
+
+The only work on a message is one small array into its place; everything else happens once a window.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heeler.detect.arrival import Arrival
+from heeler.detect.findings import SECOND_NS
+from heeler.detect.thresholds import LagThresholds
+
+Floats = NDArray[np.float64]
+
+FAR = 1 << 62
+
+MEANS = (
+    "power_w",
+    "sm_clock_mhz",
+    "sm_active_ratio",
+    "tensor_active_ratio",
+    "util_ratio",
+    "temp_c",
+)
+LASTS = (
+    "clock_event_reasons",
+    "violation_thermal_ns",
+    "violation_power_ns",
+    "pcie_gen",
+    "pcie_width",
+    "pcie_gen_max",
+    "pcie_width_max",
+    "power_limit_w",
+    "sm_clock_max_mhz",
+    "ecc_uncorrected_volatile",
+    "ecc_corrected_volatile",
+    "nvlink_recovery_errors",
+    "nvlink_crc_errors",
+)
+ROWS = (*MEANS, *LASTS)
+POWER, CLOCK, SM, TENSOR, UTIL, TEMP = range(6)
+REASONS, THERMAL_NS, BRAKE_NS, GEN, WIDTH, GEN_MAX, WIDTH_MAX, LIMIT, CLOCK_MAX = range(6, 15)
+ECC_BAD, ECC_FIXED, NVL_RECOVERY, NVL_CRC = range(15, 19)
+
+# What a reading can be at most; anything else is a broken reading, which is no reading.
+MOST: Floats = np.array(
+    [3e3, 6e3, 1.001, 1.001, 1.001, 200, 2**53, 1e19, 1e19, 16, 64, 16, 64, 3e3, 6e3, 1e18, 1e18, 1e18, 1e18]
+)[:, None]
+
+
+@dataclass(slots=True)
+class Node:
+    """Where a node's GPUs of this job stand in the arrays."""
+
+    name: str
+    uuids: list[str]
+    columns: slice | NDArray[np.intp]
+    arrival: Arrival = field(default_factory=Arrival)
+    newest: int = -(1 << 62)  # the newest window it reported
+
+
+@dataclass(slots=True)
+class Gpu:
+    """One column."""
+
+    uuid: str
+    node: str
+    index: int | None
+    pci: str | None
+    model: str
+
+
+@dataclass(slots=True)
+class Open:
+    """A window that still waits for nodes."""
+
+    slot: int
+    waits_for: int
+
+
+class Windows:
+    """The open windows of one job, and the last closed ones."""
+
+    __slots__ = (
+        "closed",
+        "counts",
+        "due",
+        "gpus",
+        "grace_ns",
+        "late_ns",
+        "nodes",
+        "open",
+        "place",
+        "ring",
+        "slots",
+        "stamps",
+        "window_ns",
+    )
+
+    def __init__(self, t: LagThresholds) -> None:
+        self.grace_ns = int(t.grace_s * SECOND_NS)
+        self.late_ns = int(t.late_s * SECOND_NS)
+        self.window_ns = 0
+        self.nodes: dict[str, Node] = {}
+        self.gpus: list[Gpu] = []
+        self.place: dict[str, int] = {}
+        self.open: dict[int, Open] = {}
+        self.due = FAR  # when the oldest open window must close, in server time
+        self.closed = -(1 << 62)  # number of the newest closed window
+        self.slots = 0
+        self.ring: Floats = np.empty((0, len(ROWS), 0))
+        self.stamps: list[int] = []  # window number in each slot
+        self.counts: dict[str, int] = {}  # samples that did not count, by reason
+
+    def add(self, sample: Mapping[str, Any], job: str, server_ns: int) -> bool:
+        """Put a sample in its place; say whether it counted."""
+        window_ns = sample["window_ns"]
+        if window_ns <= 0 or not sample["reads"]:
+            return self._ignore("empty")
+        if window_ns != self.window_ns:
+            self._resize(window_ns)
+        columns, rows = self._columns(sample, job)
+        node = self.nodes[sample["node"]]
+        ts = sample["ts"]
+        ahead = max(self.window_ns // 2, SECOND_NS)
+        verdict = node.arrival.accept(sample["boot"], ts, server_ns, ahead, self.window_ns + self.late_ns)
+        if verdict != "ok":
+            return self._ignore(verdict)
+        number = (ts + node.arrival.offset_ns + self.window_ns // 2) // self.window_ns
+        if number <= self.closed:
+            return self._ignore("late")
+        window = self.open.get(number) or self._begin(number)
+        if node.newest < number:
+            window.waits_for -= node.newest >= number - 3
+            node.newest = number
+        self.ring[window.slot][:, columns] = rows
+        return True
+
+    def _ignore(self, why: str) -> bool:
+        self.counts[why] = self.counts.get(why, 0) + 1
+        return False
+
+    def _columns(self, sample: Mapping[str, Any], job: str) -> tuple[Any, Floats]:
+        uuids = sample["gpu"]["uuid"]
+        mean, last = sample["mean"], sample["last"]
+        none = [None] * len(uuids)
+        table = [mean.get(name, none) for name in MEANS]
+        table += [last.get(name, none) for name in LASTS]
+        rows: Floats = np.array(table, dtype=np.float64)
+        jobs = sample["job"]
+        if jobs.count(job) != len(jobs):
+            mine = [i for i, holder in enumerate(jobs) if holder == job]
+            rows = rows[:, mine]
+            uuids = [uuids[i] for i in mine]
+        else:
+            mine = None
+        node = self.nodes.get(sample["node"])
+        if node is None or node.uuids != uuids:
+            node = self._place(sample, uuids, mine if mine is not None else range(len(uuids)))
+        return node.columns, rows
+
+    def _place(self, sample: Mapping[str, Any], uuids: list[str], mine: Sequence[int]) -> Node:
+        """Give a node's GPUs their columns; a GPU that was seen before keeps its own."""
+        gpu, name = sample["gpu"], sample["node"]
+        for uuid, at in zip(uuids, mine, strict=True):
+            known = Gpu(uuid, name, _at(gpu, "index", at), _at(gpu, "pci", at), _at(gpu, "model", at) or "")
+            if uuid in self.place:
+                self.gpus[self.place[uuid]] = known
+            else:
+                self.place[uuid] = len(self.gpus)
+                self.gpus.append(known)
+        self._grow()
+        places = [self.place[uuid] for uuid in uuids]
+        run = places == list(range(places[0], places[0] + len(places)))
+        columns = slice(places[0], places[0] + len(places)) if run else np.array(places)
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = Node(name, uuids, columns)
+        node.uuids, node.columns = uuids, columns
+        return node
+
+    def _grow(self) -> None:
+        have = self.ring.shape[2]
+        if len(self.gpus) > have:
+            wider = np.full((self.slots, len(ROWS), max(8, len(self.gpus), 2 * have)), np.nan)
+            wider[:, :, :have] = self.ring
+            self.ring = wider
+
+    def _resize(self, window_ns: int) -> None:
+        """Begin anew with another window length; a shorter sample than the job's others just fills one."""
+        if self.window_ns and window_ns < self.window_ns:
+            return
+        self.window_ns = window_ns
+        self.slots = 4 + (self.grace_ns + window_ns // 2) // window_ns
+        self.ring = np.full((self.slots, len(ROWS), self.ring.shape[2]), np.nan)
+        self.stamps = [-1] * self.slots
+        self.open, self.due = {}, FAR
+        self.closed = -(1 << 62)
+        for node in self.nodes.values():
+            node.newest = -(1 << 62)
+        self._grow()
+
+    def _begin(self, number: int) -> Open:
+        slot = number % self.slots
+        self.open.pop(self.stamps[slot], None)  # after a leap in time nobody closed it
+        self.ring[slot] = np.nan
+        self.stamps[slot] = number
+        expected = sum(node.newest >= number - 3 for node in self.nodes.values())
+        # At a job's first windows nobody knows who will report: then only time closes one.
+        window = self.open[number] = Open(slot, expected or 1 << 30)
+        self._plan(list(self.open))
+        return window
+
+    def ripe(self, now_ns: int) -> Sequence[int]:
+        """Return the numbers of the windows to close now, in order, and mark them closed."""
+        if now_ns < self.due:
+            for window in self.open.values():
+                if window.waits_for <= 0:
+                    break
+            else:
+                return ()
+        done = [n for n, w in self.open.items() if w.waits_for <= 0]
+        until = (now_ns - self.grace_ns - self.window_ns // 2) // self.window_ns
+        until = max([until, max(self.open, default=until) - self.slots + 2, *done])
+        numbers = sorted(n for n in self.open if n <= until)
+        if numbers:
+            self.closed = numbers[-1]
+            self._plan([n for n in self.open if n > until])
+        return numbers
+
+    def _plan(self, numbers: Sequence[int]) -> None:
+        """Remember when the oldest of some windows must close whoever is missing."""
+        oldest = min(numbers, default=None)
+        self.due = FAR if oldest is None else oldest * self.window_ns + self.window_ns // 2 + self.grace_ns
+
+    def take(self, number: int) -> tuple[Floats, Floats | None]:
+        """Return a closed window and the one before it (None when that is gone), (rows, GPUs) each."""
+        window = self.open.pop(number)
+        count = len(self.gpus)
+        current = self.ring[window.slot][:, :count]
+        before = (number - 1) % self.slots
+        earlier = self.ring[before][:, :count] if self.stamps[before] == number - 1 else None
+        return current, earlier
+
+    def end_ns(self, number: int) -> int:
+        """Return the end of a window in stream time."""
+        return number * self.window_ns
+
+
+def _at(columns: Mapping[str, Any], name: str, at: int) -> Any:
+    column = columns.get(name)
+    return column[at] if isinstance(column, list) else None
