@@ -20,8 +20,10 @@ from heeler.bus.client import _options
 pytestmark = pytest.mark.bus
 
 
-def settings(url: str, **more: Any) -> BusSettings:
-    return BusSettings(servers=(url,), cluster="north", connect_timeout_s=1.0, reconnect_wait_s=0.05, **more)
+def settings(url: str, connect_timeout_s: float = 1.0, **more: Any) -> BusSettings:
+    return BusSettings(
+        servers=(url,), cluster="north", connect_timeout_s=connect_timeout_s, reconnect_wait_s=0.05, **more
+    )
 
 
 def users(password: str) -> str:
@@ -50,14 +52,14 @@ async def test_connect_waits_for_a_server_that_is_not_there_yet(tmp_path: Path) 
 async def test_connect_gives_up_when_told_to() -> None:
     begun = time.monotonic()
     with pytest.raises((OSError, nats.errors.Error, TimeoutError)):
-        await Bus.connect(settings(f"nats://127.0.0.1:{free_port()}"), "test", give_up_after_s=0.1)
+        await Bus.connect(settings(f"nats://127.0.0.1:{free_port()}", 0.2), "test", give_up_after_s=0.1)
     assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("url", ["nats://127.0.0.1:nonsense", "http://127.0.0.1:1", "nats://"])
 async def test_an_address_that_makes_no_sense_is_told(url: str) -> None:
     with pytest.raises((ValueError, OSError, nats.errors.Error, TimeoutError)):
-        await Bus.connect(settings(url), "test", give_up_after_s=0.1)
+        await Bus.connect(settings(url, 0.2), "test", give_up_after_s=0.1)
 
 
 async def test_connect_can_be_cancelled() -> None:

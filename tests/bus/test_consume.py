@@ -169,7 +169,7 @@ async def test_a_slow_handler_loses_nothing(bus: Bus) -> None:
 
 async def test_a_handler_slower_than_the_heartbeats_is_left_alone(bus: Bus, logged: LogCapture) -> None:
     async def slow(_delivery: Delivery) -> None:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.4)
 
     spec = ConsumerSpec("EVENTS", start=0, heartbeat_s=0.1, expires_s=1.0, batch=2)
     await send_in_order(bus, 4)

@@ -6,7 +6,7 @@ import structlog
 from nats.js.api import DiscardPolicy, KeyValueConfig, StorageType, StreamConfig, StreamSource
 from nats.js.errors import BadRequestError, BucketNotFoundError, NotFoundError
 
-from heeler.bus.client import RETRYABLE, Bus
+from heeler.bus.client import Bus
 from heeler.bus.codec import BusError
 from heeler.bus.subjects_gen import BUCKETS, PREFIX, STREAMS
 from heeler.bus.topology import Stream
