@@ -37,7 +37,7 @@ class AgentSilent:
     def __init__(self, t: AgentThresholds) -> None:
         self.t = t
         self.agents: dict[str, Agent] = {}
-        self.heard = 0  # messages since the last tick: whether the stream itself is alive
+        self.heard_ns = 0  # newest message of all: whether the stream itself is alive
         self.mass_s = 0.0  # for how long many have been missing while the stream was alive
         self.mass_ns = 0  # when many were missing last
         self.last_tick_ns = 0
@@ -57,8 +57,8 @@ class AgentSilent:
             return NOTHING
         if agent is None:
             agent = self.agents[data["node"]] = Agent()
-        self.heard += 1
         agent.heard_ns = max(agent.heard_ns, message.ts_ns)
+        self.heard_ns = max(self.heard_ns, message.ts_ns)
         interval = data.get("interval_ns") if message.kind == "AgentStatus" else None
         if interval:
             agent.interval_ns = interval
@@ -79,7 +79,7 @@ class AgentSilent:
             if now_ns - max(agent.since_ns, self.mass_ns) > self._patience_ns(agent):
                 events += self._say(book, node, now_ns)
         events += self._back(book, now_ns)
-        self.heard, self.last_tick_ns = 0, now_ns
+        self.last_tick_ns = now_ns
         return events
 
     def _forget(self, book: Book, now_ns: int) -> None:
@@ -98,7 +98,8 @@ class AgentSilent:
             self.mass_s = 0.0
             return list(book.close(ALL, now_ns, "the agents are heard again"))
         passed_s = (now_ns - self.last_tick_ns) / SECOND_NS if self.last_tick_ns else 0.0
-        self.mass_s += passed_s if self.heard else 0.0
+        alive = now_ns - self.heard_ns <= self.t.default_interval_s * SECOND_NS
+        self.mass_s += passed_s if alive else 0.0
         self.mass_ns = now_ns
         if self.mass_s < self.t.silent_after_s and not book.get(ALL):
             return []

@@ -19,7 +19,7 @@ from heeler.detect.judge import Judged, Verdict, judge, mend
 from heeler.detect.lag_words import Mass, gpu_draft, job_draft, node_draft
 from heeler.detect.peers import middle
 from heeler.detect.thresholds import LagThresholds
-from heeler.detect.windows import POWER, SM, TENSOR, UTIL, Floats, Windows
+from heeler.detect.windows import MEMORY, POWER, SM, TENSOR, UTIL, Floats, Windows
 from heeler.detect.xid_table import XidTable
 from heeler.engine import NOTHING, Event, Inbound
 
@@ -49,6 +49,8 @@ class GpuLag:
         self.first_ns = 0  # of the first window seen
         self.restart_ns = 0  # when it was last busy again after being idle
         self.idle_since_ns = 0
+        self.memory_bytes = 0.0  # that a GPU of the job held when it was last busy
+        self.let_go = False  # the memory was freed since
         self.event_ts = 0
         self.ended_ns = 0
         self.levels: deque[Level] = deque()
@@ -184,20 +186,25 @@ class GpuLag:
         reported = int(np.count_nonzero(~np.isnan(util)))
         if not reported:
             return None
+        held = float(middle(window[[MEMORY]])[0])
         if 2 * len(active) < reported:
             self.idle_since_ns = self.idle_since_ns or end_ns
+            self.let_go = self.let_go or held < self.t.restart_memory_ratio * self.memory_bytes
             return None
-        self._busy(end_ns)
+        self._busy(end_ns, held)
         if self._masked(window, active, len(active) / reported, end_ns):
             return None
         judged = judge(window, before, active, self.models, self.windows.window_ns, self.t, watched=bool(book.all))
         flags[judged.known] = KNOWN
         return judged
 
-    def _busy(self, end_ns: int) -> None:
-        if self.idle_since_ns and end_ns - self.idle_since_ns >= self.t.restart_idle_s * SECOND_NS:
+    def _busy(self, end_ns: int, held_bytes: float) -> None:
+        """Take in that the job works; after a pause it may have been restarted."""
+        idle_ns = end_ns - self.idle_since_ns if self.idle_since_ns else 0
+        if self.let_go or idle_ns >= self.t.restart_idle_s * SECOND_NS:
             self.restart_ns = end_ns
-        self.idle_since_ns = 0
+        self.idle_since_ns, self.let_go = 0, False
+        self.memory_bytes = held_bytes if held_bytes > 0 else self.memory_bytes
 
     def _masked(self, window: Floats, active: NDArray[np.intp], share: float, end_ns: int) -> bool:
         """Say whether nothing can be said of this window: warm-up, checkpoint, or the job is ending."""
@@ -259,13 +266,15 @@ class GpuLag:
 
     def _mass(self, verdicts: Mapping[int, Verdict], judged: Judged, end_ns: int) -> Mass | None:
         """Return what is wrong with the job as a whole, when too many stand out to blame any of them."""
-        total = int(np.count_nonzero(judged.known))
-        if judged.loaded >= self.t.min_peers and 2 * judged.troubled >= judged.loaded:
-            return Mass(end_ns, judged.trouble, judged.troubled, total)
         nodes = {self.windows.gpus[at].node for at in verdicts}
-        if len(nodes) > max(self.t.mass_nodes, math.ceil(self.t.mass_share * len(self.windows.nodes))):
-            return Mass(end_ns, "unknown", len(verdicts), total)
-        return None
+        everywhere = len(self.windows.nodes) >= 2 and len(nodes) == len(self.windows.nodes)
+        most = 2 * len(verdicts) >= judged.known.sum()
+        allowed = max(self.t.mass_nodes, math.ceil(self.t.mass_share * len(self.windows.nodes)))
+        if len(nodes) <= allowed and not (everywhere and most):
+            return None
+        said = [v for v in verdicts.values() if v.cause.name == judged.trouble]
+        cause = judged.trouble if 2 * len(said) >= len(verdicts) else "unknown"
+        return Mass(end_ns, cause, len(verdicts), int(judged.known.sum()))
 
     # What is said.
 

@@ -62,9 +62,7 @@ class Judged:
     known: Bools  # judged at all
     clear: Bools  # close enough to its peers to count as healthy again
     verdicts: dict[int, Verdict] = field(default_factory=dict)
-    troubled: int = 0  # loaded GPUs that say themselves that they are slowed down
-    loaded: int = 0
-    trouble: str = ""  # cause that most of them name
+    trouble: str = ""  # cause that most of those name that say themselves that they are slowed down
 
 
 def mend(window: Floats) -> None:
@@ -109,16 +107,15 @@ def judge(
     loaded = values[UTIL] >= t.load_util_ratio
     masks = np.nan_to_num(values[REASONS]).astype(np.int64)
     troubled = loaded & ((masks & TROUBLE) != 0)
-    out.loaded, out.troubled = int(np.count_nonzero(loaded)), int(np.count_nonzero(troubled))
-    if not out.troubled and _all_alike(values, models[active], loaded, t, watched=watched):
+    if not troubled.any() and _all_alike(values, models[active], loaded, t, watched=watched):
         out.clear[active] = ~np.isnan(values[:5]).any(axis=0)
         return out
     grown = None if before is None or before.shape != window.shape else (window - before)[:, active]
-    if out.troubled:
+    if troubled.any():
         out.trouble = _main_trouble(masks[troubled])
     for model in np.unique(models[active]):
         members = np.flatnonzero(models[active] == model)
-        _judge_group(out, values, grown, active, members, window_ns, t)
+        _judge_group(out, values, grown, active, members, troubled[members], window_ns, t)
     return out
 
 
@@ -152,21 +149,27 @@ def _judge_group(
     grown: Floats | None,
     active: Places,
     members: Places,
+    troubled: Bools,
     window_ns: int,
     t: LagThresholds,
 ) -> None:
-    """Judge the GPUs of one model. `members` are positions among the active."""
-    if len(members) < t.min_peers:
-        for at in members:
+    """Judge the GPUs of one model. `members` are positions among the active.
+
+    GPUs that say themselves that they are slowed down are nobody's peers: where half a job is throttled, the
+    median would lie between the two halves. With too few others, each is judged by what it says itself.
+    """
+    if np.count_nonzero(~troubled) < t.min_peers:
+        for at in members.tolist():
             _alone(out, values[:, at], None if grown is None else grown[:, at], int(active[at]), window_ns, t)
         return
     group = values[:, members]
-    whole = peers.spread(group)
+    whole = peers.spread(group[:, ~troubled])
     for role in peers.roles(group, t.role_share, t.role_gap_ratio):
-        own = len(role) >= t.min_peers
-        reference = peers.spread(group[:, role]) if own else whole
-        size = len(role) if own else len(members)
-        here = _Group(values, grown, active, members[role], reference, size, activity=own)
+        calm = role[~troubled[role]]
+        own = len(calm) >= t.min_peers
+        reference = peers.spread(group[:, calm]) if own else whole
+        size = len(calm) if own else int(np.count_nonzero(~troubled))
+        here = _Group(values, grown, active, members[role], troubled[role], reference, size, activity=own)
         _compare(out, here, window_ns, t)
 
 
@@ -178,8 +181,9 @@ class _Group:
     grown: Floats | None
     active: Places
     members: Places
+    troubled: Bools
     reference: peers.Spread
-    size: int
+    size: int  # GPUs in the reference
     activity: bool  # whether activity may be compared: the peers do the same work
 
 
@@ -265,7 +269,7 @@ def _verdict(here: _Group, at: int, gap: Floats, row: int, cause: Cause) -> Verd
         value=float(here.values[row, place]),
         peers_median=float(median[row]),
         peers_mad=float(mad[row]),
-        peers=here.size - 1,
+        peers=here.size - (not here.troubled[at]),
         windowed=shown,
         cause=cause,
     )

@@ -63,7 +63,8 @@ class LagThresholds(_Section):
     """Peer comparison inside a job."""
 
     warmup_s: float = 300.0
-    restart_idle_s: float = 60.0
+    restart_idle_s: float = 180.0
+    restart_memory_ratio: float = 0.10
     idle_util_ratio: float = 0.10
     load_util_ratio: float = 0.50
     checkpoint_ratio: float = 0.30

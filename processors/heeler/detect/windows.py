@@ -25,6 +25,7 @@ MEANS = (
     "tensor_active_ratio",
     "util_ratio",
     "temp_c",
+    "fb_used_bytes",
 )
 LASTS = (
     "clock_event_reasons",
@@ -42,13 +43,13 @@ LASTS = (
     "nvlink_crc_errors",
 )
 ROWS = (*MEANS, *LASTS)
-POWER, CLOCK, SM, TENSOR, UTIL, TEMP = range(6)
-REASONS, THERMAL_NS, BRAKE_NS, GEN, WIDTH, GEN_MAX, WIDTH_MAX, LIMIT, CLOCK_MAX = range(6, 15)
-ECC_BAD, ECC_FIXED, NVL_RECOVERY, NVL_CRC = range(15, 19)
+POWER, CLOCK, SM, TENSOR, UTIL, TEMP, MEMORY = range(7)
+REASONS, THERMAL_NS, BRAKE_NS, GEN, WIDTH, GEN_MAX, WIDTH_MAX, LIMIT, CLOCK_MAX = range(7, 16)
+ECC_BAD, ECC_FIXED, NVL_RECOVERY, NVL_CRC = range(16, 20)
 
 # What a reading can be at most; anything else is a broken reading, which is no reading.
 MOST: Floats = np.array(
-    [3e3, 6e3, 1.001, 1.001, 1.001, 200, 2**53, 1e19, 1e19, 16, 64, 16, 64, 3e3, 6e3, 1e18, 1e18, 1e18, 1e18]
+    [3e3, 6e3, 1.001, 1.001, 1.001, 200, 1e13, 2**53, 1e19, 1e19, 16, 64, 16, 64, 3e3, 6e3, 1e18, 1e18, 1e18, 1e18]
 )[:, None]
 
 
