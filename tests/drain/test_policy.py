@@ -244,7 +244,8 @@ def test_a_name_that_could_be_more_than_one_node_is_never_used(name: str) -> Non
     [("opt_out_nodes", "n00?"), ("opt_out_partitions", "tr*"), ("opt_out_features", "h100")],
 )
 def test_what_is_on_an_opt_out_list_is_left_alone(limit: str, pattern: str) -> None:
-    cluster = Cluster(**{limit: [pattern]})
+    limits: dict[str, Any] = {limit: [pattern]}
+    cluster = Cluster(**limits)
     cluster.say("NodeState", node("n001", features=["h100"]))
     assert only(cluster.say("Finding", xid())) == ("refused", "opted_out")
 

@@ -28,7 +28,7 @@ from heeler.slurm.errors import SlurmError
 
 log = structlog.get_logger("heeler.drain")
 
-SPARE_S = 5.0  # lease left over the command's timeout before anything begins
+SPARE = 6  # this part of a lease must be left over the command's timeout before anything begins
 LOOKS = 3  # readings of a node after a command, while Slurm does not answer
 
 
@@ -68,7 +68,7 @@ class Actuator:
         assert not isinstance(approval.data, bytes)
         world, finding_id = self.world(), str(approval.data["finding_id"])
         case, effect = world.cases.get(finding_id), world.history.of(finding_id, dry_run=False)
-        if case is None or effect is None or self.lease.remaining_s < self.slurm.timeout_s + SPARE_S:
+        if case is None or effect is None or self.lease.remaining_s < self.slurm.timeout_s + self.lease.ttl_s / SPARE:
             world.history.withdraw(finding_id, self.now_ns())
             return
         rule, reason = str(approval.data["rule"]), str(approval.data["reason"])
@@ -82,6 +82,7 @@ class Actuator:
             log.warning("intent_not_ours", node=case.node, finding_id=finding_id)
             world.history.withdraw(finding_id, self.now_ns())
             return
+        log.info("drain_action", node=case.node, verdict="approved", rule=rule, why=approval.data["why"])
         await self.publish(approval)
         await self._act(intent, claim)
 

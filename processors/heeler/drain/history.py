@@ -78,6 +78,14 @@ class History:
         if effect is not None and effect.state == "standing":
             effect.state, effect.ended_ns = "withdrawn", now_ns
 
+    def retract(self, action: Mapping[str, Any], now_ns: int) -> None:
+        """Undo an action that was applied here but never went out."""
+        self.said.pop(action["id"], None)
+        if action["verdict"] == "proposed":
+            self.effects.pop((action["finding_id"], True), None)
+        elif action["verdict"] == "approved":
+            self.withdraw(action["finding_id"], now_ns)
+
     def of(self, finding_id: str, *, dry_run: bool) -> Effect | None:
         """Return the effect for a finding; a dry run's proposals count only in a dry run."""
         effect = self.effects.get((finding_id, False))

@@ -103,7 +103,7 @@ def _hold(q: Question, *, live: bool) -> No | None:
     world, case = q.world, q.case
     if world.active_ns is None:
         return "standby", "this instance is not the active one"
-    if case.confirmed_ns < world.active_ns or case.confirmations == 0:
+    if case.confirmations == 0:
         return "history", "not confirmed since this instance is active"
     if q.age_s(world.active_ns) < q.limits.settle_s:
         return "settling", f"active for {q.age_s(world.active_ns):.0f} s of {q.limits.settle_s:g} s"

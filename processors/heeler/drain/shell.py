@@ -36,8 +36,17 @@ PAGE_EVERY_NS = 3600 * SECOND_NS
 class Drainer(Live):
     """One instance of the drainer. Without ``slurm`` it can only run dry."""
 
-    def __init__(self, bus: Bus, step: DrainStep, instance: str, slurm: Slurm | None = None) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        step: DrainStep,
+        instance: str,
+        slurm: Slurm | None = None,
+        *,
+        resume_every_s: float = RESUME_EVERY_S,
+    ) -> None:
         super().__init__(bus, step, instance)
+        self._resume_every_s = resume_every_s
         assert step.dry_run or slurm is not None, "an armed drainer needs something to drain with"
         self._drain_step = step
         self._slurm = slurm
@@ -95,7 +104,7 @@ class Drainer(Live):
             slurm,
             await Claims.open(self.bus, "drain_intent"),
             lease,
-            self.instance,
+            self._drain_step.actor,
             lambda: self.world,
             self.emit,
             self.clock.now_ns,
@@ -154,13 +163,20 @@ class Drainer(Live):
         for _, event in list(events):
             assert not isinstance(event.data, bytes)
             verdict, rule = event.data["verdict"], event.data["rule"]
-            self._verdicts[verdict] += 1
-            log.info("drain_decided", node=event.data["node"], verdict=verdict, rule=rule, why=event.data["why"])
-            self._page(rule, str(event.data["why"]), event.data["ts"])
-            if verdict == "approved":
+            if self.lease is None or not self.lease.held:  # lost meanwhile: the next holder decides for itself
+                self.world.history.retract(event.data, self.clock.now_ns())
+            elif verdict == "approved":
                 self._approved.put_nowait(event)
-            elif self.lease is not None and self.lease.held:
+            else:
                 await self.emit(event)
+                log.info("drain_action", node=event.data["node"], verdict=verdict, rule=rule, why=event.data["why"])
+                self._page(rule, str(event.data["why"]), event.data["ts"])
+
+    async def emit(self, event: Event) -> None:
+        """Publish an action, and count it by its verdict."""
+        assert not isinstance(event.data, bytes)
+        await super().emit(event)
+        self._verdicts[str(event.data["verdict"])] += 1
 
     def _page(self, rule: str, why: str, now_ns: int) -> None:
         """Ask for a person, once an hour for each rule."""
@@ -179,7 +195,7 @@ class Drainer(Live):
     async def _resume(self) -> None:
         """Look again at nodes that could not be read after their command."""
         while True:
-            await asyncio.sleep(RESUME_EVERY_S)
+            await asyncio.sleep(self._resume_every_s)
             if self.active.is_set() and not self._acting:
                 await self._look_after_intents()
 
@@ -219,7 +235,7 @@ class Drainer(Live):
             if not lease.held:
                 continue
             now_ns = self.keyed.now_ns = max(self.keyed.now_ns, self.clock.now_ns())
-            self.world.active_ns = now_ns
+            self.world.activate(now_ns)
             self.active.set()
             log.info("active", instance=self.instance, dry_run=self._drain_step.dry_run, cases=len(self.world.cases))
 

@@ -109,7 +109,8 @@ class DrainStep:
         lag_ns = message.ts_ns - finding.get("data_ts", message.ts_ns)
         case.data_lag_ns = min(lag_ns, known.data_lag_ns) if known else lag_ns
         active = world.active_ns
-        if active is not None and message.ts_ns >= active:
+        # Both stamps: a last-value stream that is filled anew stamps old findings afresh.
+        if active is not None and min(message.ts_ns, finding["ts"]) >= active:
             case.confirmations = 1 + (known.confirmations if known else 0)
         world.cases[finding_id] = case
         rule = self.policy.rule_for(finding)

@@ -72,6 +72,12 @@ class World:
     active_ns: int | None = None  # since when this instance may act
     pruned_ns: int = 0
 
+    def activate(self, now_ns: int) -> None:
+        """Begin to act: nothing said before counts as confirmed."""
+        self.active_ns = now_ns
+        for case in self.cases.values():
+            case.confirmations = 0
+
     def standing(self, now_ns: int, grace_ns: int, forget_ns: int) -> list[Effect]:
         """Return the drains that stand now: real ones as Slurm shows them, proposed ones while the finding is open.
 
