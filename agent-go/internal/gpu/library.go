@@ -214,6 +214,8 @@ func (c *Collector) Recheck(address string, wait time.Duration) heelerv1.GpuStat
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.lost = state == heelerv1.GpuLost
+	if state != heelerv1.GpuUnknown {
+		g.lost = state == heelerv1.GpuLost
+	}
 	return state
 }

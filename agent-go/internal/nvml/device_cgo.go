@@ -260,6 +260,9 @@ func (d *device) NVLinkUp(link int) (bool, Status) {
 
 func (d *device) Fields(fields []Field) Status {
 	if d.lacks("nvmlDeviceGetFieldValues") {
+		for i := range fields {
+			fields[i].Status = FunctionNotFound
+		}
 		return FunctionNotFound
 	}
 	values := make([]nvml.FieldValue, len(fields))

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func load(t *testing.T, text string, settings ...string) (Config, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load(path, settings, func(key string) string { return map[string]string{"HEELER_NATS_TOKEN": "secret"}[key] })
+}
+
+func TestASmallFileIsEnough(t *testing.T) {
+	c, err := load(t, "cluster = 'c'\nboot_id = 'b'\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Node == "" || strings.Contains(c.Node, ".") || c.Window.Duration != 10*time.Second || c.NATS.Token != "secret" {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestAllFaultsAreListedAtOnce(t *testing.T) {
+	_, err := load(t, `
+cluster = ""
+node = "a\nb"
+boot_id = "b"
+interval = "3s"
+windw = "1s"
+[nats]
+server = "x"
+servers = []
+[spool]
+grace = "1s"
+[log]
+format = "xml"
+`)
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, part := range []string{
+		"cluster: empty", "node: name has a control", "unknown key windw", "unknown key nats.server", "nats.servers: none",
+		"multiple of interval", "spool.grace", "log.format",
+	} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("not told: %s\n%v", part, err)
+		}
+	}
+}
+
+func TestSettingsOverrideTheFile(t *testing.T) {
+	c, err := load(t, "cluster = 'c'\nboot_id = 'b'\n", "window=2s", "nats.servers=['nats://a:1','nats://b:2']",
+		"collectors.ib=false", "node=gn1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Window.Duration != 2*time.Second || len(c.NATS.Servers) != 2 || c.Collectors.IB || c.Node != "gn1" {
+		t.Errorf("got %+v", c)
+	}
+	if _, err := load(t, "cluster = 'c'\nboot_id = 'b'\n", "windo=2s", "nonsense"); err == nil ||
+		!strings.Contains(err.Error(), "unknown key windo") || !strings.Contains(err.Error(), "not key=value") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestThePrintedConfigurationHasNoSecretsAndCanBeRead(t *testing.T) {
+	c, err := load(t, "cluster = 'c'\nboot_id = 'b'\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.Print()
+	if err != nil || strings.Contains(text, "secret") {
+		t.Fatalf("%s, %v", text, err)
+	}
+	if _, err := load(t, text); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+func TestBadTOMLIsAFault(t *testing.T) {
+	if _, err := load(t, "cluster = \n"); err == nil {
+		t.Error("accepted")
+	}
+	if _, err := load(t, "cluster='c'\ninterval='1'\nboot_id='b'"); err == nil {
+		t.Error("a duration without a unit is accepted")
+	}
+}
