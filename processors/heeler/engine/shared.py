@@ -81,7 +81,8 @@ class Shared(Live):
     async def _on_work(self, delivery: Delivery) -> None:
         if delivery.delivered > 1 and await self._is_poison(delivery):
             return
-        self.clock.learn(delivery.ts_ns)
+        if self.step.tick_s:
+            self.clock.learn(delivery.ts_ns)
         message = await self.take(delivery)
         if message is not None:
             for _, event in await self.run_step(delivery, message):

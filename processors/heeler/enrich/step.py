@@ -104,7 +104,8 @@ def on_sample(state: NodeJobs, message: Inbound) -> list[Event]:
     middle_ns = sample["ts"] - sample["window_ns"] // 2
     gpu = sample["gpu"]
     processes = tuple((row[0], row[2]) for row in sample.get("procs", ()) if len(row) > 2 and row[2] is not None)
-    cause = (state.holders.version, processes, gpu["uuid"])
+    # A hash of the UUIDs, so that a fleet's worth of old ones need not be touched for each sample.
+    cause = (state.holders.version, processes, hash(tuple(gpu["uuid"])))
     if state.parts_of == cause and middle_ns >= state.parts_since_ns:
         parts = state.parts
     else:
