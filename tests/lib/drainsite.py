@@ -44,6 +44,10 @@ class Site:
         await self.say("ClusterState", controller(now))
         for n in range(1, nodes + 1):
             await self.say("NodeState", node(f"n{n:03d}", now))
+        await until(self._has_nodes, "the last-value stream of nodes")
+
+    async def _has_nodes(self) -> bool:
+        return (await self.bus.js.stream_info("NODES")).state.messages >= 60
 
     @property
     def actions(self) -> list[dict[str, Any]]:

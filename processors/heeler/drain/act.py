@@ -7,7 +7,7 @@ bucket that tells it what to look for.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import structlog
@@ -62,9 +62,15 @@ class Actuator:
     publish: Callable[[Event], Awaitable[None]]
     now_ns: Callable[[], int]
     look_again_s: float = 1.0
+    # One thing at a time, or a drain under way would look like one that was left half done.
+    _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def carry_out(self, approval: Event) -> None:
         """Carry an approval out, or say why not. Never raises for what Slurm does."""
+        async with self._busy:
+            await self._carry_out(approval)
+
+    async def _carry_out(self, approval: Event) -> None:
         assert not isinstance(approval.data, bytes)
         world, finding_id = self.world(), str(approval.data["finding_id"])
         case, effect = world.cases.get(finding_id), world.history.of(finding_id, dry_run=False)
@@ -172,6 +178,10 @@ class Actuator:
 
     async def resume(self, cluster: str) -> None:
         """Look at every node whose drain was begun and whose end nobody reported. Runs no command."""
+        async with self._busy:
+            await self._resume(cluster)
+
+    async def _resume(self, cluster: str) -> None:
         for claim in await self.claims.all(f"{escape(cluster)}."):
             try:
                 intent = Intent.unpack(claim.value)

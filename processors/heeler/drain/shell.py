@@ -56,7 +56,6 @@ class Drainer(Live):
         self._paged: dict[str, int] = {}
         self._verdicts: Counter[str] = Counter()
         self._actuator: Actuator | None = None
-        self._acting = False
         self._gained = asyncio.Event()
         self.lease: Lease | None = None
         self.active = asyncio.Event()
@@ -188,15 +187,13 @@ class Drainer(Live):
         while True:
             approval = await self._approved.get()
             assert self._actuator is not None
-            self._acting = True
             await self._actuator.carry_out(approval)
-            self._acting = False
 
     async def _resume(self) -> None:
         """Look again at nodes that could not be read after their command."""
         while True:
             await asyncio.sleep(self._resume_every_s)
-            if self.active.is_set() and not self._acting:
+            if self.active.is_set():
                 await self._look_after_intents()
 
     async def _look_after_intents(self) -> None:
