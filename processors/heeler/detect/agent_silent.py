@@ -21,6 +21,7 @@ class Agent:
 
     heard_ns: int = 0
     interval_ns: int = 0
+    patience_ns: int = 0  # silence that is none yet
     quiet: bool = False  # Slurm knows the node to be away
     awake_ns: int = 0  # since when it does not
     state_ts: int = 0
@@ -50,18 +51,19 @@ class AgentSilent:
         agent = self.agents.get(data["node"])
         if message.kind == "NodeState":
             if agent is not None or is_quiet(data):
-                agent = agent or self.agents.setdefault(data["node"], Agent())
+                agent = agent or self.agents.setdefault(data["node"], Agent(patience_ns=self._patience_ns(0)))
                 if data["ts"] >= agent.state_ts:
                     was, agent.quiet, agent.state_ts = agent.quiet, is_quiet(data), data["ts"]
                     agent.awake_ns = message.ts_ns if was and not agent.quiet else agent.awake_ns
             return NOTHING
         if agent is None:
             agent = self.agents[data["node"]] = Agent()
+            agent.patience_ns = self._patience_ns(0)
         agent.heard_ns = max(agent.heard_ns, message.ts_ns)
         self.heard_ns = max(self.heard_ns, message.ts_ns)
         interval = data.get("interval_ns") if message.kind == "AgentStatus" else None
-        if interval:
-            agent.interval_ns = interval
+        if interval and interval != agent.interval_ns:
+            agent.interval_ns, agent.patience_ns = interval, self._patience_ns(interval)
         return NOTHING
 
     def tick(self, book: Book, now_ns: int) -> Sequence[Event]:
@@ -69,14 +71,14 @@ class AgentSilent:
         self._forget(book, now_ns)
         watched = [(node, agent) for node, agent in self.agents.items() if agent.heard_ns and not agent.quiet]
         # Those that one outage cuts off fall silent up to an interval apart: half the patience sees them all.
-        missing = [node for node, agent in watched if now_ns - agent.since_ns > self._patience_ns(agent) // 2]
+        missing = [node for node, agent in watched if now_ns - agent.since_ns > agent.patience_ns // 2]
         events: list[Event] = []
         if missing or book.all:
             events += self._mass(book, missing, len(watched), now_ns)
         for node in missing:
             agent = self.agents[node]
             # After an outage they come back one by one: nobody is named until all had the time.
-            if now_ns - max(agent.since_ns, self.mass_ns) > self._patience_ns(agent):
+            if now_ns - max(agent.since_ns, self.mass_ns) > agent.patience_ns:
                 events += self._say(book, node, now_ns)
         events += self._back(book, now_ns)
         self.last_tick_ns = now_ns
@@ -88,8 +90,8 @@ class AgentSilent:
             if max(agent.heard_ns, agent.state_ts) <= since and not book.get(f"{KIND}|{node}"):
                 del self.agents[node]
 
-    def _patience_ns(self, agent: Agent) -> int:
-        interval_ns = agent.interval_ns or int(self.t.default_interval_s * SECOND_NS)
+    def _patience_ns(self, interval_ns: int) -> int:
+        interval_ns = interval_ns or int(self.t.default_interval_s * SECOND_NS)
         return max(int(self.t.silent_after_s * SECOND_NS), int(self.t.silent_intervals * interval_ns))
 
     def _mass(self, book: Book, silent: Sequence[str], known: int, now_ns: int) -> list[Event]:
@@ -161,6 +163,6 @@ class AgentSilent:
                     events += book.close(found.key, now_ns, "the node is not known any more")
             elif agent.quiet:
                 events += book.close(found.key, now_ns, "Slurm knows the node to be away")
-            elif agent.heard_ns > found.first_ts and now_ns - agent.heard_ns <= self._patience_ns(agent):
+            elif agent.heard_ns > found.first_ts and now_ns - agent.heard_ns <= agent.patience_ns:
                 events += book.close(found.key, now_ns, "the agent is heard again")
         return events

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heeler.detect.findings import SECOND_NS, Book, Open
-from heeler.detect.history import ALERT, KNOWN, LEAST_WINDOWS, PHYSICAL, STRONG, History
-from heeler.detect.judge import Judged, Verdict, judge, mend
+from heeler.detect.history import ALERT, LEAST_WINDOWS, PHYSICAL, STRONG, History
+from heeler.detect.judge import Judged, Verdict, judge, mend, nothing_odd
 from heeler.detect.lag_words import Mass, gpu_draft, job_draft, node_draft
 from heeler.detect.peers import middle
 from heeler.detect.thresholds import LagThresholds
@@ -25,6 +25,7 @@ from heeler.engine import NOTHING, Event, Inbound
 
 TOMBSTONE_NS = 600 * SECOND_NS
 KINDS = ("gpu_lag", "job_slow")
+USUAL_EVERY = 6  # windows between two looks at what is usual; at whole multiples, so that all instances agree
 LEAST_ACTIVITY = (0.02, 0.05, 100.0)  # tensor, SM, power: below, a fraction of it means nothing
 
 
@@ -54,6 +55,8 @@ class GpuLag:
         self.event_ts = 0
         self.ended_ns = 0
         self.levels: deque[Level] = deque()
+        self.usual = Level(0, (math.nan,) * 3, math.nan)
+        self.one_model = True
         self.masses: deque[Mass] = deque()
         self.broken: dict[str, int] = {}  # GPUs with a hard fault of another kind, by UUID or PCI address
         self.touched_ns = 0  # server time of the newest message
@@ -171,53 +174,69 @@ class GpuLag:
             if len(self.models) < window.shape[1]:
                 names = sorted({gpu.model for gpu in self.windows.gpus})
                 self.models = np.array([names.index(gpu.model) for gpu in self.windows.gpus])
+                self.one_model = len(names) == 1
             judged = self._judged(book, number, window, before)
             if judged is not None:
                 events += self._conclude(book, number, judged, now_ns)
         return events
 
     def _judged(self, book: Book, number: int, window: Floats, before: Floats | None) -> Judged | None:
-        """Return the verdicts of a window; None where none may be given."""
+        """Return the verdicts of a window; None where none may be given, or nobody stands out."""
         end_ns = self.windows.end_ns(number)
         self.first_ns = self.first_ns or end_ns
-        flags = self.history.begin(number, self.windows.window_ns, window.shape[1])
+        self.history.begin(number, self.windows.window_ns, window.shape[1])
         util = window[UTIL]
-        active = np.flatnonzero(util >= self.t.idle_util_ratio)
-        reported = int(np.count_nonzero(~np.isnan(util)))
+        busy = util >= self.t.idle_util_ratio
+        count, everyone = int(np.count_nonzero(busy)), len(util)
+        reported = everyone if count == everyone else everyone - int(np.count_nonzero(np.isnan(util)))
         if not reported:
             return None
-        held = float(middle(window[[MEMORY]])[0])
-        if 2 * len(active) < reported:
-            self.idle_since_ns = self.idle_since_ns or end_ns
-            self.let_go = self.let_go or held < self.t.restart_memory_ratio * self.memory_bytes
+        if 2 * count < reported:
+            self._idle(window, before, end_ns)
             return None
-        self._busy(end_ns, held)
-        if self._masked(window, active, len(active) / reported, end_ns):
+        self._busy(end_ns)
+        all_busy = count == everyone
+        head = window[:5] if all_busy else window[:5, busy]
+        median = middle(head)
+        if self._masked(median, count / reported, number):
             return None
-        judged = judge(window, before, active, self.models, self.windows.window_ns, self.t, watched=bool(book.all))
-        flags[judged.known] = KNOWN
-        return judged
+        few = count < self.t.min_peers
+        if all_busy and self.one_model and not few and not book.all and nothing_odd(window, median, self.t):
+            return None
+        return judge(window, before, np.flatnonzero(busy), self.models, self.windows.window_ns, self.t)
 
-    def _busy(self, end_ns: int, held_bytes: float) -> None:
+    def _idle(self, window: Floats, before: Floats | None, end_ns: int) -> None:
+        """Take in that the job does nothing, and whether it let go of its memory."""
+        if not self.idle_since_ns:
+            self.idle_since_ns = end_ns
+            self.memory_bytes = 0.0 if before is None else float(middle(before[[MEMORY]])[0])
+        held = float(middle(window[[MEMORY]])[0])
+        self.let_go = self.let_go or held < self.t.restart_memory_ratio * self.memory_bytes
+
+    def _busy(self, end_ns: int) -> None:
         """Take in that the job works; after a pause it may have been restarted."""
-        idle_ns = end_ns - self.idle_since_ns if self.idle_since_ns else 0
-        if self.let_go or idle_ns >= self.t.restart_idle_s * SECOND_NS:
+        if not self.idle_since_ns:
+            return
+        if self.let_go or end_ns - self.idle_since_ns >= self.t.restart_idle_s * SECOND_NS:
             self.restart_ns = end_ns
         self.idle_since_ns, self.let_go = 0, False
-        self.memory_bytes = held_bytes if held_bytes > 0 else self.memory_bytes
 
-    def _masked(self, window: Floats, active: NDArray[np.intp], share: float, end_ns: int) -> bool:
+    def _masked(self, median: Floats, share: float, number: int) -> bool:
         """Say whether nothing can be said of this window: warm-up, checkpoint, or the job is ending."""
-        activity = _activity(window, active)
+        end_ns, levels = self.windows.end_ns(number), self.levels
         since = end_ns - int(self.t.trailing_s * SECOND_NS)
-        levels = self.levels
         while levels and levels[0].end_ns <= since:
             levels.popleft()
-        usual_share = _median([level.active_share for level in levels])
-        paused = _fraction(activity, levels) < self.t.checkpoint_ratio
+        if number % USUAL_EVERY == 0 or len(levels) <= 2 * USUAL_EVERY:
+            self.usual = _usual(levels)
+        activity = (float(median[TENSOR]), float(median[SM]), float(median[POWER]))
         levels.append(Level(end_ns, activity, share))
         began = max(self.start_ns or self.first_ns, self.restart_ns)
-        return end_ns - began < self.t.warmup_s * SECOND_NS or paused or share < self.t.tail_ratio * usual_share
+        return (
+            end_ns - began < self.t.warmup_s * SECOND_NS
+            or _fraction(activity, self.usual.activity) < self.t.checkpoint_ratio
+            or share < self.t.tail_ratio * self.usual.active_share
+        )
 
     def _conclude(self, book: Book, number: int, judged: Judged, now_ns: int) -> list[Event]:
         """Remember a window's verdicts and say what has lasted."""
@@ -242,10 +261,9 @@ class GpuLag:
         return bool(self.broken) and (gpu.uuid in self.broken or (gpu.pci or "") in self.broken)
 
     def _flag(self, number: int, verdicts: Mapping[int, Verdict]) -> None:
-        flags = self.history.bits[number % len(self.history.bits)]
         for at, verdict in verdicts.items():
             strong = STRONG if verdict.gap_ratio >= self.t.drain_ratio else 0
-            flags[at] |= ALERT | strong | (PHYSICAL if verdict.physical else 0)
+            self.history.mark(number, at, ALERT | strong | (PHYSICAL if verdict.physical else 0))
 
     def _without_shared(self, verdicts: dict[int, Verdict], judged: Judged) -> dict[int, Verdict]:
         """Drop what half a node shares without a physical cause: a pipeline stage or the host, not the GPUs."""
@@ -402,19 +420,17 @@ class GpuLag:
         return int(found.notes.get("clean_since", end_ns))
 
 
-def _activity(window: Floats, active: NDArray[np.intp]) -> tuple[float, ...]:
-    """Return the median tensor and SM activity and power of a job's busy GPUs; NaN where not read."""
-    return tuple(middle(window[[TENSOR, SM, POWER]][:, active]).tolist())
+def _usual(levels: Sequence[Level]) -> Level:
+    """Return the medians of what the windows of a job were like; NaN for too few."""
+    tensor, sm, power = (_median([level.activity[at] for level in levels]) for at in range(3))
+    return Level(0, (tensor, sm, power), _median([level.active_share for level in levels]))
 
 
-def _fraction(activity: Sequence[float], levels: Sequence[Level]) -> float:
+def _fraction(activity: Sequence[float], usual: Sequence[float]) -> float:
     """Return the activity over the job's usual one, by the best counter that both have; NaN without any."""
-    for at, now in enumerate(activity):
-        if math.isnan(now):
-            continue
-        usual = _median([level.activity[at] for level in levels])
-        if usual > LEAST_ACTIVITY[at]:
-            return now / usual
+    for now, before, least in zip(activity, usual, LEAST_ACTIVITY, strict=True):
+        if before > least and not math.isnan(now):
+            return now / before
     return math.nan
 
 

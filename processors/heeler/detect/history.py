@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from heeler.detect.findings import SECOND_NS
 
-KNOWN, ALERT, STRONG, PHYSICAL = 1, 2, 4, 8
+ALERT, STRONG, PHYSICAL = 1, 2, 4
 LEAST_WINDOWS = 3
 
 Bits = NDArray[np.uint8]
 
 
 class History:
-    """Bits of (windows, GPUs). A window that was not judged is unknown, not healthy."""
+    """Bits of (windows, GPUs). A window that was not judged has none: it says nothing, for or against."""
 
     __slots__ = ("bits", "span_s", "stamps", "window_ns")
 
@@ -25,8 +25,8 @@ class History:
         self.bits: Bits = np.zeros((0, 0), np.uint8)
         self.stamps: NDArray[np.int64] = np.zeros(0, np.int64)
 
-    def begin(self, number: int, window_ns: int, gpus: int) -> Bits:
-        """Return the empty row of a window. Another window length begins anew."""
+    def begin(self, number: int, window_ns: int, gpus: int) -> None:
+        """Empty the row of a window. Another window length begins anew."""
         if window_ns != self.window_ns:
             self.window_ns = window_ns
             rows = self.windows(self.span_s) + 1
@@ -39,8 +39,10 @@ class History:
         row = number % len(self.bits)
         self.bits[row] = 0
         self.stamps[row] = number
-        found: Bits = self.bits[row]
-        return found
+
+    def mark(self, number: int, column: int, bits: int) -> None:
+        """Set bits of a GPU in a window that was begun."""
+        self.bits[number % len(self.bits), column] |= bits
 
     def windows(self, seconds: float) -> int:
         """Return how many windows a time is; at least three, since two are chance."""

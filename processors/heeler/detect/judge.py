@@ -31,6 +31,7 @@ from heeler.detect.windows import (
 
 COMPARED = (POWER, CLOCK, SM, TENSOR, UTIL)  # the first five rows
 ACTIVITY = (POWER, SM, TENSOR, UTIL)
+HARMLESS = causes.HW_SLOWDOWN  # masks below have none of the bits of trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +86,24 @@ def distrust_profiler(values: Floats) -> None:
         values[TENSOR, silent] = np.nan
 
 
-def judge(
-    window: Floats,
-    before: Floats | None,
-    active: Places,
-    models: NDArray[np.intp],
-    window_ns: int,
-    t: LagThresholds,
-    *,
-    watched: bool = True,
-) -> Judged:
-    """Return the verdicts over a mended window of (rows, GPUs); only `active` columns are judged or are peers.
+def nothing_odd(window: Floats, median: Floats, t: LagThresholds) -> bool:
+    """Say whether nobody can stand out in a window of one model, all busy: the common case, and cheap to see.
 
-    Without an open finding (`watched` false) nobody asks who is `clear`.
+    `median` is that of the compared rows.
     """
+    gaps = np.abs(peers.relative(window[:5], median))
+    if (gaps >= t.power_ratio).any() and ((gaps[POWER] >= t.power_ratio).any() or (gaps >= t.alert_ratio).any()):
+        return False
+    if (window[REASONS] >= HARMLESS).any():
+        return False
+    low = (window[GEN] < window[GEN_MAX]) | (window[WIDTH] < window[WIDTH_MAX])
+    return not low.any()
+
+
+def judge(
+    window: Floats, before: Floats | None, active: Places, models: NDArray[np.intp], window_ns: int, t: LagThresholds
+) -> Judged:
+    """Return the verdicts over a mended window of (rows, GPUs); only `active` columns are judged or are peers."""
     count = window.shape[1]
     out = Judged(known=np.zeros(count, np.bool_), clear=np.zeros(count, np.bool_))
     out.known[active] = True
@@ -107,31 +112,13 @@ def judge(
     loaded = values[UTIL] >= t.load_util_ratio
     masks = np.nan_to_num(values[REASONS]).astype(np.int64)
     troubled = loaded & ((masks & TROUBLE) != 0)
-    if not troubled.any() and _all_alike(values, models[active], loaded, t, watched=watched):
-        out.clear[active] = ~np.isnan(values[:5]).any(axis=0)
-        return out
-    grown = None if before is None or before.shape != window.shape else (window - before)[:, active]
+    grown = None if before is None else (window - before)[:, active]
     if troubled.any():
         out.trouble = _main_trouble(masks[troubled])
     for model in np.unique(models[active]):
         members = np.flatnonzero(models[active] == model)
         _judge_group(out, values, grown, active, members, troubled[members], window_ns, t)
     return out
-
-
-def _all_alike(values: Floats, models: NDArray[np.intp], loaded: Bools, t: LagThresholds, *, watched: bool) -> bool:
-    """Say whether nothing can stand out: the common case, and cheap."""
-    if len(models) < t.min_peers or models.min() != models.max():
-        return False
-    head = values[:5]
-    gaps = np.abs(peers.relative(head, peers.middle(head)))
-    if watched:
-        if (gaps >= t.clear_ratio).any():
-            return False
-    elif (gaps[POWER] >= t.power_ratio).any() or (gaps >= t.alert_ratio).any():
-        return False
-    low = ((values[GEN] < values[GEN_MAX]) | (values[WIDTH] < values[WIDTH_MAX])) & loaded
-    return not low.any() or bool(low.all())
 
 
 def _main_trouble(masks: NDArray[np.int64]) -> str:

@@ -27,10 +27,10 @@ MEANS = (
     "temp_c",
     "fb_used_bytes",
 )
-LASTS = (
+COUNTERS = ("violation_thermal_ns", "violation_power_ns")
+# These hardly ever change: where a node's are as in its last sample, they are not converted again.
+STEADY = (
     "clock_event_reasons",
-    "violation_thermal_ns",
-    "violation_power_ns",
     "pcie_gen",
     "pcie_width",
     "pcie_gen_max",
@@ -42,14 +42,15 @@ LASTS = (
     "nvlink_recovery_errors",
     "nvlink_crc_errors",
 )
-ROWS = (*MEANS, *LASTS)
+ROWS = (*MEANS, *COUNTERS, *STEADY)
 POWER, CLOCK, SM, TENSOR, UTIL, TEMP, MEMORY = range(7)
-REASONS, THERMAL_NS, BRAKE_NS, GEN, WIDTH, GEN_MAX, WIDTH_MAX, LIMIT, CLOCK_MAX = range(7, 16)
+THERMAL_NS, BRAKE_NS, REASONS, GEN, WIDTH, GEN_MAX, WIDTH_MAX, LIMIT, CLOCK_MAX = range(7, 16)
 ECC_BAD, ECC_FIXED, NVL_RECOVERY, NVL_CRC = range(16, 20)
+MOVING = len(MEANS) + len(COUNTERS)  # rows that are converted every time
 
 # What a reading can be at most; anything else is a broken reading, which is no reading.
 MOST: Floats = np.array(
-    [3e3, 6e3, 1.001, 1.001, 1.001, 200, 1e13, 2**53, 1e19, 1e19, 16, 64, 16, 64, 3e3, 6e3, 1e18, 1e18, 1e18, 1e18]
+    [3e3, 6e3, 1.001, 1.001, 1.001, 200, 1e13, 1e19, 1e19, 2**53, 16, 64, 16, 64, 3e3, 6e3, 1e18, 1e18, 1e18, 1e18]
 )[:, None]
 
 
@@ -62,6 +63,9 @@ class Node:
     columns: slice | NDArray[np.intp]
     arrival: Arrival = field(default_factory=Arrival)
     newest: int = -(1 << 62)  # the newest window it reported
+    none: list[None] = field(default_factory=list)  # a column that was not read
+    steady: list[Any] = field(default_factory=list)  # as in the last sample
+    steady_rows: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
 
 @dataclass(slots=True)
@@ -124,8 +128,7 @@ class Windows:
             return self._ignore("empty")
         if window_ns != self.window_ns:
             self._resize(window_ns)
-        columns, rows = self._columns(sample, job)
-        node = self.nodes[sample["node"]]
+        mine, node = self._node(sample, job)
         ts = sample["ts"]
         ahead = max(self.window_ns // 2, SECOND_NS)
         verdict = node.arrival.accept(sample["boot"], ts, server_ns, ahead, self.window_ns + self.late_ns)
@@ -138,31 +141,42 @@ class Windows:
         if node.newest < number:
             window.waits_for -= node.newest >= number - 3
             node.newest = number
-        self.ring[window.slot][:, columns] = rows
+        self._fill(self.ring[window.slot], node, mine, sample["mean"], sample["last"])
         return True
+
+    def _fill(
+        self, window: Floats, node: Node, mine: list[int] | None, mean: Mapping[str, Any], last: Mapping[str, Any]
+    ) -> None:
+        none = node.none
+        moving = [mean.get(name, none) for name in MEANS]
+        moving += [last.get(name, none) for name in COUNTERS]
+        rows: Floats = np.array(moving, dtype=np.float64)
+        steady = [last.get(name, none) for name in STEADY]
+        if steady != node.steady:
+            node.steady, node.steady_rows = steady, np.array(steady, dtype=np.float64)
+        fixed = node.steady_rows
+        if mine is not None:
+            rows, fixed = rows[:, mine], fixed[:, mine]
+        window[:MOVING, node.columns] = rows
+        window[MOVING:, node.columns] = fixed
 
     def _ignore(self, why: str) -> bool:
         self.counts[why] = self.counts.get(why, 0) + 1
         return False
 
-    def _columns(self, sample: Mapping[str, Any], job: str) -> tuple[Any, Floats]:
-        uuids = sample["gpu"]["uuid"]
-        mean, last = sample["mean"], sample["last"]
-        none = [None] * len(uuids)
-        table = [mean.get(name, none) for name in MEANS]
-        table += [last.get(name, none) for name in LASTS]
-        rows: Floats = np.array(table, dtype=np.float64)
+    def _node(self, sample: Mapping[str, Any], job: str) -> tuple[list[int] | None, Node]:
+        """Return which of a sample's GPUs are the job's (None: all) and the node."""
+        everyone = uuids = sample["gpu"]["uuid"]
         jobs = sample["job"]
+        mine = None
         if jobs.count(job) != len(jobs):
             mine = [i for i, holder in enumerate(jobs) if holder == job]
-            rows = rows[:, mine]
-            uuids = [uuids[i] for i in mine]
-        else:
-            mine = None
+            uuids = [everyone[i] for i in mine]
         node = self.nodes.get(sample["node"])
-        if node is None or node.uuids != uuids:
-            node = self._place(sample, uuids, mine if mine is not None else range(len(uuids)))
-        return node.columns, rows
+        if node is None or node.uuids != uuids or len(node.none) != len(everyone):
+            node = self._place(sample, uuids, range(len(uuids)) if mine is None else mine)
+            node.none, node.steady = [None] * len(everyone), []
+        return mine, node
 
     def _place(self, sample: Mapping[str, Any], uuids: list[str], mine: Sequence[int]) -> Node:
         """Give a node's GPUs their columns; a GPU that was seen before keeps its own."""
