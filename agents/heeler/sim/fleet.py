@@ -43,7 +43,7 @@ class Traits:
     ambient_c: Array  # temperature at no power
     c_per_w: Array  # thermal resistance
     rail: Array  # factor on a rail's traffic, (nodes, rails)
-    phase: Array  # (nodes,) when in a window the node's agent publishes, 0 to 1
+    phase: Array  # (nodes,) how late the node's agent publishes, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)

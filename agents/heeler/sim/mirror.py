@@ -149,7 +149,9 @@ def _identity(simulation: Simulation, node: int) -> Iterator[str]:
 
 def _values(window: Window, node: int) -> Iterator[str]:
     for column, (name, factor) in _MEANS.items():
-        for gpu, value in enumerate(window.mean[column][node].tolist()):
+        # A reading is of a moment: a mean over a window that a fault began in would show a clock that never was.
+        values = window.low[column] if column == "sm_clock_mhz" else window.mean[column]
+        for gpu, value in enumerate(values[node].tolist()):
             scaled = value * factor
             yield f"{gpu} {name} {scaled:.0f}" if column in _WHOLE else f"{gpu} {name} {scaled:.3f}"
     for column in _STATES:

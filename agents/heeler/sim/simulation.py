@@ -22,12 +22,15 @@ BOOTED_BEFORE_NS = 9 * 24 * 3600 * NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often what is published."""
+    """How often what is published.
+
+    Windows end at whole multiples of their length by the wall clock, on all nodes at the same time, as the agents'
+    do; what an agent says of a window comes up to ``delay_ns`` later.
+    """
 
     window_ns: int = 10 * NS_PER_S
     status_every_ns: int = 60 * NS_PER_S
-    # Share of the window over which the nodes' agents are spread: they did not start at one moment.
-    spread: float = 0.9
+    delay_ns: int = 300_000_000
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class Simulation:
     def __post_init__(self) -> None:
         count = len(self.fleet.nodes)
         self.now_ns = self.now_ns or self.schedule.epoch_ns
+        self.now_ns -= self.now_ns % self.pace.window_ns
         self._events_ns = self.now_ns
         self._memory = first_memory(self.fleet)
         self._feed = SlurmFeed(self.fleet, self.schedule)
@@ -123,25 +127,24 @@ class Simulation:
 
     def _samples(self, samples: Samples, end: int, speaking: frozenset[int]) -> Iterator[Outgoing]:
         """Yield what the agents say of a window, one node after the other: a large fleet is never held whole."""
-        spread = self.pace.spread * self.pace.window_ns
-        phases = (self.fleet.traits.phase * spread).astype(int).tolist()
+        delays = (self.fleet.traits.phase * self.pace.delay_ns).astype(int).tolist()
         for node in self._order:
             if node not in speaking:
                 continue
-            ts = end + phases[node]  # the node's own window ends a little later than the common one
+            due = end + delays[node]
             gpu_subject, ib_subject = self._subjects[node]
-            yield Outgoing(ts, "GpuSample", gpu_subject, samples.gpu(node, ts, self._seq(node)))
-            yield Outgoing(ts, "IbSample", ib_subject, samples.ib(node, ts, self._seq(node)))
-            if ts >= self._next_status[node]:
-                self._next_status[node] = ts + self.pace.status_every_ns
+            yield Outgoing(due, "GpuSample", gpu_subject, samples.gpu(node, end, self._seq(node)))
+            yield Outgoing(due, "IbSample", ib_subject, samples.ib(node, end, self._seq(node)))
+            if end >= self._next_status[node]:
+                self._next_status[node] = end + self.pace.status_every_ns
                 status = samples.status(
                     node,
-                    ts,
+                    end,
                     self._seq(node),
                     started_ns=self.schedule.epoch_ns,
                     interval_ns=self.pace.status_every_ns,
                 )
-                yield self._agent(node, "AgentStatus", ts, status)
+                yield self._agent(node, "AgentStatus", due, status)
 
     def _kernel(self, begin: int, end: int) -> list[Outgoing]:
         out: list[Outgoing] = []

@@ -15,7 +15,7 @@ FLAP = {"kind": "ib_flap", "node": "n009", "port": "mlx5_0/1", "job_id": "81000"
 
 
 def finding(kind: str, after_s: float = 8.0, fid: str = "f1", **entity: Any) -> Inbound:
-    more = {key: entity.pop(key) for key in ("state", "code") if key in entity}
+    more: dict[str, Any] = {key: entity.pop(key) for key in ("state", "code") if key in entity}
     data: dict[str, Any] = {"id": fid, "kind": kind, "state": "open", "summary": "words", "entity": entity, **more}
     return Inbound("Finding", "", data, AT + int(after_s * 1e9))
 

@@ -161,6 +161,7 @@ class Demo:
                 "logs_expected": exported.expected["logs"],
                 "logs_received": exported.received["logs"],
             },
+            "cpu_s": {name: round(used, 2) for name, used in director.cpu_s.items()},
             "problems": problems,
         }
 

@@ -66,7 +66,9 @@ class Cluster:
     async def start_processors(self) -> None:
         """Start the sink and every processor, each a process of its own, and wait until they read."""
         with self.screen.step("starting the OTLP receiver"):
-            receiver = await self.supervisor.start(RECEIVER, self.tools.module("heeler.sim.receiver"), talks=True)
+            receiver = await self.supervisor.start(
+                RECEIVER, self.tools.module("heeler.sim.receiver", "--check-every", "8"), talks=True
+            )
             assert receiver.process is not None
             assert receiver.process.stdout is not None
             line = await receiver.process.stdout.readline()

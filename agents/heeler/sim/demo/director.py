@@ -39,6 +39,7 @@ class Director:
     story: Story = field(default_factory=Story)
     labels: list[dict[str, Any]] = field(default_factory=list)
     kills: list[str] = field(default_factory=list)
+    cpu_s: dict[str, float] = field(default_factory=dict)
     watch: Watch = field(init=False)
     _sink: dict[str, Any] = field(default_factory=dict)
 
@@ -144,6 +145,7 @@ class Director:
     async def settle(self) -> tuple[verdict.Exported, verdict.Passage]:
         """Stop what produces, let the rest run dry, and count what went in and came out."""
         supervisor = self.cluster.supervisor
+        self.cpu_s = {name: used for name, child in supervisor.children.items() if (used := child.cpu_s()) is not None}
         with self.screen.step("stopping the fleet, letting enrich and otlp finish"):
             # Detectors first: they must not take the end of the play for a silence of all agents.
             await supervisor.stop(*DETECTORS)

@@ -59,6 +59,14 @@ class Child:
             except OSError as err:
                 raise DemoError(f"{self.name} does not start: {self.argv[0]}: {err.strerror}") from None
 
+    def cpu_s(self) -> float | None:
+        """Return the CPU time that the running process has used; None where it can't be read."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def signal(self, number: int) -> None:
         """Send a signal to the process and whatever it started."""
         if self.pid:
