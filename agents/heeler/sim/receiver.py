@@ -165,7 +165,7 @@ def faults(item: Mapping[str, Any]) -> list[str]:
 
 
 class Receiver:
-    """Listens on 127.0.0.1. What it takes is in ``counts``, and in ``points`` and ``logs`` when it keeps them.
+    """Listens on 127.0.0.1, or `host`. What it takes is in ``counts``, and in ``points`` and ``logs`` when it keeps them.
 
     Everything is counted. With ``check_every`` one point of each metric in so many is looked at, each in its turn:
     a look costs ten times a count.
@@ -183,6 +183,7 @@ class Receiver:
         http_gzip: bool = True,
         tls: tuple[Path, Path] | None = None,  # certificate and key
         check_every: int = 1,
+        host: str = "127.0.0.1",
     ) -> None:
         self._every = check_every
         self.answer = answer
@@ -198,8 +199,9 @@ class Receiver:
         self._grpc = grpc.server(ThreadPoolExecutor(8), options=(("grpc.max_receive_message_length", max_grpc_bytes),))
         metrics_grpc.add_MetricsServiceServicer_to_server(_MetricsService(self), self._grpc)  # type: ignore[no-untyped-call]
         logs_grpc.add_LogsServiceServicer_to_server(_LogsService(self), self._grpc)  # type: ignore[no-untyped-call]
-        self._http = _HttpServer(("127.0.0.1", http_port), self)
-        address = f"127.0.0.1:{grpc_port}"
+        self._host = host
+        self._http = _HttpServer((host, http_port), self)
+        address = f"{host}:{grpc_port}"
         if tls is None:
             self.grpc_port: int = self._grpc.add_insecure_port(address)
         else:
@@ -215,12 +217,12 @@ class Receiver:
     @property
     def grpc_url(self) -> str:
         """Endpoint for OTLP over gRPC."""
-        return f"{self._scheme}://127.0.0.1:{self.grpc_port}"
+        return f"{self._scheme}://{self._host}:{self.grpc_port}"
 
     @property
     def http_url(self) -> str:
         """Endpoint for OTLP over HTTP."""
-        return f"{self._scheme}://127.0.0.1:{self.http_port}"
+        return f"{self._scheme}://{self._host}:{self.http_port}"
 
     def start(self) -> None:
         """Listen."""
@@ -378,18 +380,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-@click.command(help="Receive OTLP on 127.0.0.1, count, check, and write JSON lines.")
+@click.command(help="Receive OTLP, count, check, and write JSON lines.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--grpc-port", default=0, help="Port for gRPC; 0 takes a free one.")
 @click.option("--http-port", default=0, help="Port for HTTP and /counts; 0 takes a free one.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File for what arrives, as JSON lines.")
 @click.option("--check-every", default=1, show_default=True, help="Look at one point of each metric in so many.")
-def main(grpc_port: int, http_port: int, out: Path | None, check_every: int) -> None:
+def main(host: str, grpc_port: int, http_port: int, out: Path | None, check_every: int) -> None:
     """Be ``python -m heeler.sim.receiver``."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     file = out.open("w", buffering=1) if out else None
-    receiver = Receiver(keep=False, out=file, grpc_port=grpc_port, http_port=http_port, check_every=check_every)
+    receiver = Receiver(
+        keep=False, out=file, grpc_port=grpc_port, http_port=http_port, check_every=check_every, host=host
+    )
     receiver.start()
     click.echo(json.dumps({"grpc": receiver.grpc_url, "http": receiver.http_url}))
     ended.wait()
