@@ -8,6 +8,7 @@ import click
 
 from heeler.bus.subjects_gen import PREFIX
 from heeler.cli.common import bus_options, connected, on_interrupt, readable, run
+from heeler.engine import kind_of
 
 
 def full_pattern(pattern: str) -> str:
@@ -34,7 +35,7 @@ def tap(pattern: str, url: str | None, config_path: str | None, count: int) -> N
             nonlocal left
             if stop.is_set():
                 return
-            kind = (msg.headers or {}).get("Heeler-Type")
+            kind = kind_of(msg.subject)
             click.echo(
                 json.dumps({"subject": msg.subject, "type": kind, "data": readable(msg.data)}, ensure_ascii=False)
             )

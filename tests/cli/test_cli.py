@@ -1,0 +1,202 @@
+"""The `heeler` command, as a person runs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from natsserver import NatsServer
+
+from heeler.bus import Bus, encode, subjects
+from heeler.engine import capture
+
+HEELER = Path(sys.executable).parent / "heeler"
+S = 1_000_000_000
+NOW = time.time_ns()
+
+
+def heeler(*args: str, url: str | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "HEELER_CLUSTER": "c"} | ({"HEELER_NATS_URL": url} if url else {})
+    done = subprocess.run([HEELER, *args], capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def sample(node: str, seq: int) -> bytes:
+    data = {
+        "v": 1, "cluster": "c", "node": node, "ts": NOW + seq * S, "boot": "b", "seq": seq, "window_ns": 10 * S,
+        "reads": 10, "gpu": {"uuid": ["GPU-a", "GPU-b"]}, "mean": {"power_w": [600.0, None]}, "last": {},
+    }  # fmt: skip
+    return encode("GpuSample", data)
+
+
+def job() -> bytes:
+    data = {
+        "v": 1, "cluster": "c", "ts": NOW, "event": "started", "job_id": "7", "nodes": ["n1"],
+        "start_ts": NOW - 600 * S, "gpus_source": "whole_node", "user": "ada", "name": "llm", "state": "RUNNING",
+    }  # fmt: skip
+    return encode("JobEvent", data)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    path = tmp_path / "x.capture"
+    with path.open("wb") as out:
+        capture.write(out, capture.Captured(subjects.job_event("c", "7"), NOW, job()))
+        for seq in range(1, 4):
+            capture.write(out, capture.Captured(subjects.gpu_sample("c", "n1"), NOW + seq * S, sample("n1", seq)))
+        capture.write(out, capture.Captured(subjects.gpu_sample("c", "n1"), NOW + 4 * S, b"\xc1"))
+    return path
+
+
+def test_help_lists_every_command_and_imports_none_of_them() -> None:
+    script = (
+        "import sys; from click.testing import CliRunner; from heeler.cli.main import heeler\n"
+        "out = CliRunner().invoke(heeler, ['--help']).output\n"
+        "assert all(name in out for name in ('bus', 'replay', 'run', 'tap', 'why')), out\n"
+        "heavy = {'numpy', 'opentelemetry', 'ClusterShell'} & sys.modules.keys()\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_config_with_unknown_keys_names_them_all_and_ends_with_2(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text('[bus]\nserver = "x"\n[nonsense]\n[log]\nlevel = "loud"\n')
+    err = heeler("run", "enrich", "--config", str(path), code=2).stderr
+    assert "bus.server: unknown key" in err
+    assert "nonsense: unknown section" in err
+    assert "log.level: 'loud'" in err
+
+
+def test_print_config_shows_what_is_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text('[bus]\ncluster = "other"\n')
+    shown = json.loads(heeler("run", "enrich", "--config", str(path), "--print-config").stdout)
+    assert shown["bus"]["cluster"] == "c"  # the environment goes first
+    assert shown["log"]["level"] == "info"
+
+
+def test_no_bus_is_one_line_and_1() -> None:
+    done = heeler("why", "node", "n1", "--url", "nats://127.0.0.1:1", code=1)
+    assert done.stdout == ""
+    assert "no bus at nats://127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_replay_through_enrich_prints_what_it_published_and_what_it_refused(recorded: Path) -> None:
+    done = heeler("replay", str(recorded), "--through", "enrich", "--all")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["type"] for line in lines] == ["JobSample"] * 3
+    assert all(line["data"]["job"] == ["7", "7"] for line in lines)
+    assert "5 messages, 3 published, 1 refused" in done.stderr
+
+
+def test_replay_of_no_capture_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("hello")
+    done = heeler("replay", str(path), "--through", "enrich", code=1)
+    assert "byte 0" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_replay_wants_steps_that_exist(recorded: Path) -> None:
+    assert "no step 'guess'" in heeler("replay", str(recorded), "--through", "enrich,guess", code=2).stderr
+    heeler("replay", str(recorded), code=2)
+
+
+@pytest.mark.bus
+def test_init_says_what_it_does_and_then_that_there_is_nothing_to_do(nats_server: NatsServer) -> None:
+    args = ("bus", "init", "--scale", "0.002")
+    assert "stream SAMPLES: created" in heeler(*args, url=nats_server.url).stdout
+    assert heeler(*args, url=nats_server.url).stdout == "all streams and buckets are as they should be\n"
+    err = heeler("bus", "init", "--scale", "0.001", url=nats_server.url, code=1).stderr
+    assert "--force" in err
+    assert "SAMPLES" in heeler("bus", "status", url=nats_server.url).stdout
+
+
+@pytest.mark.bus
+async def test_a_capture_goes_onto_the_bus_and_is_recorded_again(
+    bus: Bus, nats_server: NatsServer, recorded: Path, tmp_path: Path
+) -> None:
+    heeler("replay", str(recorded), "--to", nats_server.url)
+    again = tmp_path / "again.capture"
+    heeler("record", str(again), "--since", "60", "--seconds", "2", url=nats_server.url)
+    before, after = list(capture.read(recorded)), list(capture.read(again))
+    assert sorted((m.subject, m.data) for m in after) == sorted((m.subject, m.data) for m in before)
+    assert [m.ts_ns for m in after] == sorted(m.ts_ns for m in after)
+
+
+@pytest.mark.bus
+async def test_tap_prints_decoded_messages(bus: Bus, nats_server: NatsServer) -> None:
+    env = {**os.environ, "HEELER_NATS_URL": nats_server.url}
+    tap = subprocess.Popen([HEELER, "tap", "gpu.sample.*", "--count", "1"], stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        until = time.monotonic() + 30
+        while tap.poll() is None and time.monotonic() < until:
+            await bus.publish(subjects.gpu_sample("c", "n1"), "GpuSample", sample("n1", 1))
+            await bus.client.flush()
+            time.sleep(0.1)
+        assert tap.stdout is not None
+        [line] = tap.stdout.read().splitlines()
+    finally:
+        tap.kill()
+        tap.wait()
+    shown = json.loads(line)
+    assert shown["type"] == "GpuSample"
+    assert shown["data"]["mean"]["power_w"] == [600.0, None]
+
+
+@pytest.mark.bus
+async def test_why_answers_and_knows_what_it_does_not_know(bus: Bus, nats_server: NatsServer) -> None:
+    assert "not known on this bus" in heeler("why", "node", "n1", url=nats_server.url, code=3).stdout
+    await bus.publish_acked(subjects.job_event("c", "7"), "JobEvent", job(), "j7")
+    finding = {
+        "v": 1, "cluster": "c", "id": "f1", "kind": "xid", "state": "open", "severity": "critical", "confidence": 0.99,
+        "entity": {"type": "gpu", "node": "n1", "gpu_uuid": "GPU-a"}, "node": "n1", "job_id": "7",
+        "first_ts": NOW, "ts": NOW, "evidence": [], "advice": "drain_now", "summary": "GPU 0 on n1 has fallen off the bus",
+    }  # fmt: skip
+    await bus.publish_acked(subjects.finding("c", "xid", "n1", "f1"), "Finding", encode("Finding", finding), "f1")
+    for kind, name in (("node", "n1"), ("job", "7"), ("gpu", "GPU-a")):
+        until = time.monotonic() + 10
+        while True:  # the last-value stream is filled a moment later
+            env = {**os.environ, "HEELER_NATS_URL": nats_server.url}
+            done = subprocess.run([HEELER, "why", kind, name], capture_output=True, text=True, env=env, check=False)
+            if "fallen off the bus" in done.stdout or time.monotonic() > until:
+                break
+        assert "critical: GPU 0 on n1 has fallen off the bus" in done.stdout
+    facts = json.loads(heeler("why", "node", "n1", "--json", url=nats_server.url).stdout)
+    assert facts["open_findings"][0]["id"] == "f1"
+    assert [found["job_id"] for found in facts["jobs"]] == ["7"]
+
+
+@pytest.mark.bus
+@pytest.mark.parametrize("name", ["enrich", "detect", "drain"])
+def test_a_processor_ends_in_order_on_sigterm_and_serves_its_health(
+    name: str, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    heeler("bus", "init", "--scale", "0.002", url=nats_server.url)
+    env = {**os.environ, "HEELER_NATS_URL": nats_server.url, "HEELER_CLUSTER": "c"}
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen([HEELER, "run", name, "--listen", "127.0.0.1:0"], stderr=log, env=env)
+    try:
+        until = time.monotonic() + 30
+        while '"endpoint"' not in (tmp_path / "log").read_text():
+            assert time.monotonic() < until, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        line = next(line for line in (tmp_path / "log").read_text().splitlines() if '"endpoint"' in line)
+        base = f"http://127.0.0.1:{json.loads(line)['port']}"
+        with urlopen(f"{base}/healthz", timeout=5) as answer:
+            assert answer.read() == b"ok\n"
+        with urlopen(f"{base}/metrics", timeout=5) as answer:
+            assert f'heeler_bus_connected{{process="{name}"}} 1' in answer.read().decode()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.wait()
