@@ -165,7 +165,7 @@ def faults(item: Mapping[str, Any]) -> list[str]:
 
 
 class Receiver:
-    """Listens on 127.0.0.1, or `host`. What it takes is in ``counts``, and in ``points`` and ``logs`` when it keeps them.
+    """Listens on 127.0.0.1, or `host`. What it takes is in ``counts``, and in ``points`` and ``logs`` if it keeps them.
 
     Everything is counted. With ``check_every`` one point of each metric in so many is looked at, each in its turn:
     a look costs ten times a count.
