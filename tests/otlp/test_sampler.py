@@ -1,6 +1,6 @@
 """One point per series and interval."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from otlpsamples import T0, WINDOW, job_sample
 
@@ -20,6 +20,7 @@ def test_one_sample_of_each_interval_passes() -> None:
     assert passed == [0, 6, 12]
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 40)))
 def test_never_two_points_of_a_gpu_in_one_interval_whatever_the_order(windows: list[int]) -> None:
     sampler = Sampler(60)

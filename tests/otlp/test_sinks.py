@@ -66,7 +66,7 @@ def written(folder: Path) -> list[str]:
     return [line for name in names for line in name.read_text().splitlines()]
 
 
-@hypothesis_settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.integers(1, 6000))
 def test_rotation_loses_and_splits_no_line(
     tmp_path_factory: pytest.TempPathFactory, batches: list[int], rotate_bytes: int

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from otlpsamples import T0, WINDOW, agent_status, job_sample
 
@@ -95,6 +95,7 @@ def test_memory_is_bounded_by_components_not_by_jobs() -> None:
     assert len(starts) == 100
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.none() | st.integers(0, 50), st.sampled_from(["b1", "b2"]))))
 def test_no_history_makes_a_point_that_ends_before_it_starts(history: list[tuple[int, int | None, str]]) -> None:
     starts = Starts()
@@ -104,6 +105,7 @@ def test_no_history_makes_a_point_that_ends_before_it_starts(history: list[tuple
         assert all(0 < p["start_ts"] <= p["ts"] for p in points.flat() if "start_ts" in p)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=30))
 def test_rising_values_in_any_order_have_one_start_each_but_for_the_early_ones(windows: list[int]) -> None:
     starts = Starts()

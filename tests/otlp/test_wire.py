@@ -101,6 +101,7 @@ def test_a_thousand_gpus_with_long_labels_are_cut_below_four_mib() -> None:
     assert max(len(one.data()) for one in made) < 4 << 20
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.integers(2, 60), st.integers(1, 4))
 def test_halves_hold_all_points_between_them(size: int, times: int) -> None:
     points = gpu_points(job_sample(gpus=size))
@@ -167,7 +168,7 @@ def without_none(value: Any) -> Any:
     return [without_none(item) for item in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=60)
+@settings(max_examples=40, deadline=None)
 @given(_values)
 def test_any_decoded_value_has_a_form(value: Any) -> None:
     assert plain(any_value(value)) == without_none(value)
@@ -182,6 +183,7 @@ def test_what_has_no_form_becomes_text_and_depth_has_an_end() -> None:
     assert any_value(object()).string_value.startswith("<object")
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, (1 << 63) - 1))
 def test_lengths_are_written_as_protobuf_does(number: int) -> None:
     from google.protobuf.internal.encoder import _VarintBytes  # type: ignore[import-untyped]

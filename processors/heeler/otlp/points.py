@@ -43,7 +43,7 @@ class Points:
 
     def column_starts(self, column: int) -> tuple[int, ...]:
         """Return the start time of each row's value in a cumulative column."""
-        return tuple([self.start(row, column) for row in range(len(self.ids))])
+        return tuple([one if isinstance(one, int) else one[column] for one in self.starts or [0] * len(self.ids)])
 
     def flat(self) -> Iterator[dict[str, Any]]:
         """Yield each point as a map: the form of the stdout and file sinks."""

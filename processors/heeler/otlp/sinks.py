@@ -183,6 +183,7 @@ def open_sink(settings: SinkSettings) -> Sink:
     """Return the sink that the settings name. Raises ConfigError for a kind that nobody provides."""
     match settings.kind:
         case "otlp":
+            os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else it writes notes among our logs
             from heeler.otlp.exporter import OtlpSink  # noqa: PLC0415 - gRPC is loaded only where it is used
 
             return OtlpSink(settings)

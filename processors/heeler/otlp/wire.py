@@ -42,8 +42,9 @@ from heeler.otlp.points import Attributes, LogEntry, Number, Points
 Signal = Literal["metrics", "logs"]
 Descriptor = tuple[str, str, Kind]
 
-INT64 = range(-(1 << 63), 1 << 63)
+LIMIT = 1 << 63
 MAX_DEPTH = 8
+ENVELOPE_BYTES, METRIC_BYTES = 1024, 256  # what a request and a metric need beside their points, generously
 _FIELD = {bool: "bool_value", int: "int_value", float: "double_value", str: "string_value", bytes: "bytes_value"}
 _LENGTH_DELIMITED, _FIXED64 = 2, 1
 
@@ -118,7 +119,7 @@ def any_value(value: Any, depth: int = 0) -> AnyValue:
     if value is None:
         return AnyValue()
     field = _FIELD.get(type(value), "")
-    if not field or (field == "int_value" and value not in INT64):
+    if not field or (field == "int_value" and not -LIMIT <= value < LIMIT):
         field, value = "string_value", str(value)[:1024]
     return AnyValue(**{field: value})
 
@@ -195,19 +196,10 @@ def _envelope() -> dict[str, tuple[bytes, bytes]]:
     }
 
 
+@lru_cache(maxsize=4096)
 def _head_of(size: int) -> bytes:
     """Return tag and length of a point, `size` being its bytes before the value."""
     return _POINT + varint(size + _VALUE_SIZE)
-
-
-# Made once for the lengths that points have.
-_HEADS = [_head_of(size) for size in range(2048)]
-
-
-def _integer(value: Number) -> bytes:
-    """Return a counter's value; one beyond 63 bits, or with a fraction, as a double."""
-    whole = int(value)
-    return _INT64(_INT, whole) if whole == value and whole in INT64 else _DOUBLE64(_DOUBLE, value)
 
 
 def encode_points(points: Points, known: Rows) -> Iterator[tuple[Descriptor, list[bytes]]]:
@@ -220,27 +212,34 @@ def encode_points(points: Points, known: Rows) -> Iterator[tuple[Descriptor, lis
     rows = [attributes + time for attributes in known.of(points)]
     made: dict[Any, list[bytes]] = {}
     for at, (metric, values) in enumerate(points.columns):
-        cumulative = metric.kind is not Kind.GAUGE
-        starts = points.column_starts(at) if cumulative else None
+        starts = points.column_starts(at) if metric.kind is not Kind.GAUGE else None
         key = (metric.attributes, starts)
         heads = made.get(key)
         if heads is None:
             heads = made[key] = _heads(rows, metric.attributes, starts)
-        if metric.integer:
-            found = [head + _integer(v) for head, v in zip(heads, values, strict=True) if v is not None]
-        else:
-            found = [head + _DOUBLE64(_DOUBLE, v) for head, v in zip(heads, values, strict=True) if v is not None]
+        pack = _integer if metric.integer else _double
+        found = [head + pack(value) for head, value in zip(heads, values, strict=True) if value is not None]
         if found:
             yield (metric.name, metric.unit, metric.kind), found
+
+
+def _double(value: Number) -> bytes:
+    return _DOUBLE64(_DOUBLE, value)
+
+
+def _integer(value: Number) -> bytes:
+    """Return a counter's value; one beyond 63 bits, or with a fraction, as a double."""
+    if type(value) is int and -LIMIT <= value < LIMIT:
+        return _INT64(_INT, value)
+    whole = int(value)
+    return _INT64(_INT, whole) if whole == value and -LIMIT <= whole < LIMIT else _DOUBLE64(_DOUBLE, value)
 
 
 def _heads(rows: list[bytes], attributes: tuple[tuple[str, str], ...], starts: tuple[int, ...] | None) -> list[bytes]:
     """Return each row's point up to its value, tag and length included."""
     extra = _metric_attributes(attributes) if attributes else b""
-    bodies = [row + extra for row in rows]
-    if starts is not None:
-        bodies = [body + _START + _AS_TIME(start) for body, start in zip(bodies, starts, strict=True)]
-    return [_HEADS[len(body)] + body if len(body) < len(_HEADS) else _head_of(len(body)) + body for body in bodies]
+    ends = [extra] * len(rows) if starts is None else [extra + _START + _AS_TIME(start) for start in starts]
+    return [_head_of(len(row) + len(end)) + row + end for row, end in zip(rows, ends, strict=True)]
 
 
 def encode_log(entry: LogEntry) -> bytes:
@@ -261,23 +260,51 @@ def _field(tag: bytes, *parts: bytes) -> bytes:
     return b"".join((tag, varint(sum(map(len, parts))), *parts))
 
 
+class _Nested:
+    """A message of fields, joined once at the end: the points of a request are megabytes, copied at each level."""
+
+    def __init__(self, start: bytes = b"") -> None:
+        self.parts = [start]
+        self.size = len(start)
+
+    def add(self, tag: bytes, parts: list[bytes], size: int) -> None:
+        """Append a field that is made of parts."""
+        head = tag + varint(size)
+        self.parts.append(head)
+        self.parts += parts
+        self.size += len(head) + size
+
+    def nest(self, tag: bytes, start: bytes = b"") -> "_Nested":
+        """Return a message that has this one as its field, behind a start."""
+        outer = _Nested(start)
+        outer.add(tag, self.parts, self.size)
+        return outer
+
+
+def _request(signal: Signal, content: _Nested) -> bytes:
+    resource, _ = _envelope()[signal]
+    return b"".join(content.nest(_SCOPE[signal], resource).nest(_RESOURCE[signal]).parts)
+
+
 def metrics_request(groups: Iterable[tuple[Descriptor | None, list[bytes]]]) -> bytes:
     """Return an ExportMetricsServiceRequest."""
-    resource, scope = _envelope()["metrics"]
-    metrics = []
+    scope = _Nested(_envelope()["metrics"][1])
     for descriptor, parts in groups:
         assert descriptor is not None
         head, data = _head(descriptor)
-        data += b"".join(parts)
-        metrics.append(_field(_METRIC, head, varint(len(data)), data))
-    return _field(_RESOURCE["metrics"], resource, _field(_SCOPE["metrics"], scope, *metrics))
+        size = len(data) + sum(map(len, parts))
+        head += varint(size)
+        scope.add(_METRIC, [head, data, *parts], len(head) + size)
+    return _request("metrics", scope)
 
 
 def logs_request(groups: Iterable[tuple[Descriptor | None, list[bytes]]]) -> bytes:
     """Return an ExportLogsServiceRequest."""
-    resource, scope = _envelope()["logs"]
-    records = [part for _, parts in groups for part in parts]
-    return _field(_RESOURCE["logs"], resource, _field(_SCOPE["logs"], scope, *records))
+    scope = _Nested(_envelope()["logs"][1])
+    for _, parts in groups:
+        scope.parts += parts
+        scope.size += sum(map(len, parts))
+    return _request("logs", scope)
 
 
 def payloads(signal: Signal, items: Sequence[Points | LogEntry], max_bytes: int, known: Rows) -> list[Payload]:
@@ -290,25 +317,34 @@ def payloads(signal: Signal, items: Sequence[Points | LogEntry], max_bytes: int,
             for found, points in encode_points(item, known):
                 merged.setdefault(found, []).extend(points)
     made: list[Payload] = []
-    groups: list[tuple[Descriptor | None, list[bytes]]] = []
-    size = count = 0
-    budget = max_bytes - 1024  # resource, scope and lengths
+    room = budget = max_bytes - ENVELOPE_BYTES
     for descriptor, parts in merged.items():
-        first = 0
-        size += 256  # the metric's own head
-        for at, part in enumerate(parts):
-            if size + len(part) > budget and count:
-                if at > first:
-                    groups.append((descriptor, parts[first:at]))
-                made.append(Payload(signal, groups, count))
-                groups, first, size, count = [], at, 256, 0
-            size += len(part)
-            count += 1
-        if first < len(parts):
-            groups.append((descriptor, parts[first:]))
-    if count:
-        made.append(Payload(signal, groups, count))
+        for part, size in _pieces(parts, room - METRIC_BYTES, budget - METRIC_BYTES):
+            if not made or size + METRIC_BYTES > room:
+                made.append(Payload(signal, [], 0))
+                room = budget
+            made[-1].groups.append((descriptor, part))
+            made[-1].count += len(part)
+            room -= size + METRIC_BYTES
     return made
+
+
+def _pieces(parts: list[bytes], first: int, most: int) -> Iterator[tuple[list[bytes], int]]:
+    """Yield the parts in lists of at most `most` bytes, the first of at most `first`, with their sizes.
+
+    One part alone may be larger.
+    """
+    size = sum(map(len, parts))
+    if size <= first or len(parts) == 1:
+        yield parts, size
+        return
+    begin = size = 0
+    for at, part in enumerate(parts):
+        if at > begin and size + len(part) > first:
+            yield parts[begin:at], size
+            begin, size, first = at, 0, most
+        size += len(part)
+    yield parts[begin:], size
 
 
 __all__ = ["Payload", "Rows", "Signal", "any_value", "encode_log", "encode_points", "key_values", "payloads"]
