@@ -24,7 +24,7 @@ def test_a_reason_names_heeler_the_kind_the_finding_and_the_trouble() -> None:
     [
         ("two\nlines\tand\r\nmore", "two lines and more"),
         ('it\'s "quoted" `twice`', "it s quoted twice"),
-        ("$(reboot); rm -rf / | sh & #", "(reboot) rm -rf / sh" if False else "(reboot); rm -rf / sh"),
+        ("$(reboot); rm -rf / | sh & #", "(reboot); rm -rf / sh"),
         ("gone [root@2026-12-02T04:51:54]", "gone root 2026-12-02T04:51:54"),
         ("GPU 3 State=IDLE Reason=none", "GPU 3 State IDLE Reason none"),
         ("température élevée", "temperature elevee"),

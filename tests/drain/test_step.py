@@ -185,7 +185,6 @@ def test_a_long_silence_of_slurm_leaves_no_pile_of_actions() -> None:
     for minute in range(31):
         for n in (1, 2, 3):
             cluster.say("Finding", xid(f"n{n:03d}", T0 + (minute * 60 + n * 15) * S, first_ts=T0 + n * 15 * S))
-        cluster.events += []
     said = cluster.pass_to(T0 + 31 * MINUTE)
     assert [action["verdict"] for action in said].count("approved") <= 2
 
