@@ -159,7 +159,8 @@ async def test_why_answers_and_knows_what_it_does_not_know(bus: Bus, nats_server
     finding = {
         "v": 1, "cluster": "c", "id": "f1", "kind": "xid", "state": "open", "severity": "critical", "confidence": 0.99,
         "entity": {"type": "gpu", "node": "n1", "gpu_uuid": "GPU-a"}, "node": "n1", "job_id": "7",
-        "first_ts": NOW, "ts": NOW, "evidence": [], "advice": "drain_now", "summary": "GPU 0 on n1 has fallen off the bus",
+        "first_ts": NOW, "ts": NOW, "evidence": [], "advice": "drain_now",
+        "summary": "GPU 0 on n1 has fallen off the bus",
     }  # fmt: skip
     await bus.publish_acked(subjects.finding("c", "xid", "n1", "f1"), "Finding", encode("Finding", finding), "f1")
     for kind, name in (("node", "n1"), ("job", "7"), ("gpu", "GPU-a")):

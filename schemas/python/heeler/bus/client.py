@@ -48,6 +48,9 @@ def is_retryable(error: BaseException) -> bool:
     return isinstance(error, RETRYABLE) and not isinstance(error, PERMANENT)
 
 
+ROOM_FOR_HEADERS = 256  # more than the headers of a plain publish ever take
+
+
 class BusClosedError(BusError):
     """The connection is closed for good: the process should end and be started again."""
 
@@ -138,7 +141,8 @@ class Bus:
             log.warning("bus_error", error=f"{type(error).__name__}: {error}")
 
         async def lost() -> None:
-            log.warning("bus_disconnected")
+            if not (holder and holder[0].closing):
+                log.warning("bus_disconnected")
 
         async def back() -> None:
             log.info("bus_reconnected", server=_server(client))
@@ -171,7 +175,7 @@ class Bus:
         log.info(
             "bus_connected",
             server=_server(client),
-            version=client.connected_server_version and str(client.connected_server_version),
+            version=str(client.connected_server_version).removeprefix("<nats server ").removesuffix(">"),
         )
         return bus
 
@@ -185,7 +189,8 @@ class Bus:
     async def publish(self, subject: str, kind: str, payload: bytes) -> None:
         """Publish without waiting: for samples. Drops and counts when the bus is away and the buffer full."""
         headers = self.headers(kind)
-        self._check_size(payload, headers)
+        if len(payload) > self.client.max_payload - ROOM_FOR_HEADERS:
+            self._check_size(payload, headers)
         try:
             await self.client.publish(subject, payload, headers=headers)
         except OutboundBufferLimitError:
@@ -249,7 +254,8 @@ class Bus:
         )
 
     async def close(self) -> None:
-        """Send what is buffered, then close. Never takes longer than five seconds."""
+        """Send what is buffered, then close. Never takes longer than six seconds."""
+        self.closing = True
         try:
             await asyncio.wait_for(self.client.flush(timeout=3), 4)
         except (*RETRYABLE, ValueError):
