@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -53,9 +54,14 @@ func backoff(try int) time.Duration {
 // the credentials, which are read anew each time. closed hears when the library gave up in spite of that.
 func Connect(c Config, closed func(), log *slog.Logger) (*nats.Conn, error) {
 	say := outages{log: log}
+	var made atomic.Pointer[nats.Conn]
+	delay := func(try int) time.Duration {
+		c.renewKey(made.Load())
+		return backoff(try)
+	}
 	options := []nats.Option{
 		nats.Name(c.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
-		nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(backoff), nats.ReconnectBufSize(-1),
+		nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(delay), nats.ReconnectBufSize(-1),
 		nats.Timeout(dialTime), nats.PingInterval(pingTime), nats.MaxPingsOutstanding(missedPings),
 		nats.ConnectHandler(func(nc *nats.Conn) { say.well(nc.ConnectedUrlRedacted()) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { say.well(nc.ConnectedUrlRedacted()) }),
@@ -72,7 +78,20 @@ func Connect(c Config, closed func(), log *slog.Logger) (*nats.Conn, error) {
 		return nil, err
 	}
 	options = append(options, identity...)
-	return nats.Connect(strings.Join(c.Servers, ","), append(options, c.tls()...)...)
+	nc, err := nats.Connect(strings.Join(c.Servers, ","), append(options, c.tls()...)...)
+	made.Store(nc)
+	return nc, err
+}
+
+// renewKey takes over a seed that was replaced. The library asks for the signature anew at each try, but keeps the
+// public key; between two tries only the goroutine that is about to make the next one, which calls this, uses it.
+func (c Config) renewKey(nc *nats.Conn) {
+	if nc == nil || c.NKey == "" || c.Creds != "" {
+		return
+	}
+	if key, err := publicKey(c.NKey); err == nil {
+		nc.Opts.Nkey = key
+	}
 }
 
 func (c Config) identity() ([]nats.Option, error) {
