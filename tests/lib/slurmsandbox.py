@@ -258,6 +258,13 @@ class Sandbox:
         self._launch("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
         self._await("slurmctld", lambda: self._ok("scontrol", "ping"))
 
+    def save(self, job: str) -> None:
+        """Wait until slurmctld has written a job down. What it has not is lost with it, and then the job is."""
+        path = self.folder / "state/job_state"
+        asked_ns = time.time_ns()
+        self.run("scontrol", "update", f"jobid={job}", "comment=saved")
+        self._await("slurmctld", lambda: path.exists() and path.stat().st_mtime_ns > asked_ns)
+
     def kill_controller(self) -> None:
         """End slurmctld as a crash would."""
         self._daemons["slurmctld"].kill()

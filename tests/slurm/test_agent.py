@@ -1,26 +1,24 @@
 """The process on a real bus, with programs that answer like Slurm's."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakeslurm import FakeSlurm
+from heard import hearing, running
 from natsserver import NatsServer
 from slurmdata import answer, job_row, node_row
 from waiting import until
 
-from heeler.bus import Bus, BusSettings, ConsumerSpec, decode, encode, subjects
-from heeler.bus.consume import Consumer, Delivery
+from heeler.bus import Bus, BusSettings, encode, subjects
 from heeler.engine.config import build
-from heeler.slurm.agent import Agent, Turn, make_agent
+from heeler.slurm.agent import Agent, Turn, make_agent, until_stopped
 from heeler.slurm.readback import read_back
 from heeler.slurm.settings import SlurmSettings
 
@@ -44,61 +42,6 @@ def settings(fake: FakeSlurm) -> SlurmSettings:
     return SlurmSettings(
         bin_dir=str(fake.folder), timeout_s=20.0, jobs_interval_s=0.2, nodes_interval_s=0.2, max_backoff_s=0.3
     )
-
-
-class Heard:
-    """All messages of the Slurm feed since the beginning."""
-
-    def __init__(self) -> None:
-        self.jobs: list[dict[str, Any]] = []
-        self.nodes: list[dict[str, Any]] = []
-        self.clusters: list[dict[str, Any]] = []
-
-    def job_events(self) -> list[tuple[str, str, str]]:
-        return [(m["job_id"], m["event"], m["state"]) for m in self.jobs]
-
-    def down(self) -> list[dict[str, Any]]:
-        return [m for m in self.clusters if m["controller"] == "down"]
-
-
-@asynccontextmanager
-async def hearing(bus: Bus) -> AsyncIterator[Heard]:
-    heard = Heard()
-    tasks, consumers = [], []
-    for kind, stream, pattern, into in (
-        ("JobEvent", "EVENTS", "slurm.job.*", heard.jobs),
-        ("NodeState", "EVENTS", "slurm.node.*", heard.nodes),
-        ("ClusterState", "AGENTS", "slurm.cluster.*", heard.clusters),
-    ):
-
-        async def on(delivery: Delivery, kind: str = kind, into: list[dict[str, Any]] = into) -> None:
-            into.append(decode(kind, delivery.data))
-
-        consumer = Consumer(bus, ConsumerSpec(stream, (pattern,), start=1), on)
-        await consumer.start()
-        consumers.append(consumer)
-        tasks.append(asyncio.create_task(consumer.watch()))
-    try:
-        yield heard
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def running(agent: Agent) -> AsyncIterator[Agent]:
-    async def work() -> None:
-        await agent.restore()
-        await agent.run()
-
-    task = asyncio.create_task(work())
-    try:
-        yield agent
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_jobs_and_nodes_are_published_as_they_change(bus: Bus, fake: FakeSlurm, settings: SlurmSettings) -> None:
@@ -261,8 +204,7 @@ async def test_a_bus_that_goes_away_and_comes_back_loses_no_change(
         await until(lambda: len(heard.jobs) == 1)
         nats_server.kill()
         fake.says("squeue", answer(jobs=[job_row(500)]))
-        before = len(fake.calls)
-        await until(lambda: len(fake.calls) > before)
+        await until(lambda: not bus.client.is_connected)
         nats_server.start()
         await until(lambda: len(heard.jobs) == 3)
         assert sorted(heard.job_events()[1:]) == [("481", "ended", "UNKNOWN"), ("500", "started", "RUNNING")]
@@ -340,3 +282,29 @@ async def test_every_fault_of_the_settings_is_said_at_once(tmp_path: Path) -> No
     path.write_text('[slurm]\ntimeout_s = 0\ncontroller_zone = "Mars/Base"\nfeed = ""\n')
     _, _, err = await run_program("--config", path)
     assert all(word in err for word in ("timeout_s", "Mars/Base", "feed"))
+
+
+async def test_a_cancellation_that_is_swallowed_is_said_again() -> None:
+    stop = asyncio.Event()
+    swallowed = 0
+
+    async def work() -> None:
+        nonlocal swallowed
+        stop.set()
+        while swallowed < 2:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                swallowed += 1
+        await asyncio.sleep(60)
+
+    await until_stopped(stop, work())
+    assert swallowed == 2
+
+
+async def test_what_goes_wrong_in_the_work_is_not_lost() -> None:
+    async def work() -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        await until_stopped(asyncio.Event(), work())

@@ -8,7 +8,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -207,14 +207,19 @@ def _without_indices(publication: feed.Publication) -> feed.Publication:
     return replace(publication, message={**message, "gpus_source": "unknown"})
 
 
-async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:
+async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
     """Work until told to stop. Raises what the work raises."""
-    working = asyncio.ensure_future(work)
+    working = asyncio.create_task(work)
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (working, stopping):
-        task.cancel()
-    await asyncio.gather(working, stopping, return_exceptions=True)
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        while not working.done():
+            # More than once: in Python 3.11 `asyncio.wait_for`, which waits for the stream's word, swallows a
+            # cancellation that comes together with the answer.
+            working.cancel()
+            await asyncio.wait({working}, timeout=0.1)
     if not working.cancelled():
         working.result()
 
@@ -233,7 +238,7 @@ async def _main(context: Context) -> None:
         await agent.restore()
         await agent.run()
 
-    await _until(context.stop, work())
+    await until_stopped(context.stop, work())
 
 
 PROGRAM = Program("slurm", "Publish what Slurm says of jobs and nodes.", _main, sections={"slurm": SlurmSettings})
@@ -252,7 +257,7 @@ class _Once:
             await agent.restore()
             self.good = await agent.once()
 
-        await _until(context.stop, work())
+        await until_stopped(context.stop, work())
 
 
 @click.command(help=PROGRAM.about)

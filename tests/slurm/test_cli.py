@@ -1,0 +1,112 @@
+"""`heeler slurm parse`: JSON lines out, exit status 1 naming what can't be read."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from slurmdata import answer, job_row, recorded
+
+from heeler.slurm.cli import LINES, slurm_cli
+
+
+def parse(kind: str, text: str | bytes, *options: str) -> tuple[int, list[Any], str]:
+    done = CliRunner().invoke(slurm_cli, ["parse", kind, *options], input=text)
+    return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_each_line_gives_a_line() -> None:
+    status, found, _ = parse("hostlist", "gn[009-011]\nx[1-3,2-4]\n(null)\n")
+    assert status == 0
+    assert [row["names"] for row in found] == [["gn009", "gn010", "gn011"], ["x1", "x2", "x3", "x2", "x3", "x4"], []]
+    assert [row["count"] for row in found] == [3, 4, 0]
+
+
+def test_a_fault_is_named_and_the_other_lines_are_read() -> None:
+    status, found, err = parse("hostlist", "n[1-2]\nn[1-\nn3\n")
+    assert status == 1
+    assert [row["input"] for row in found] == ["n[1-2]", "n3"]
+    assert "'n[1-'" in err
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "wanted"),
+    [
+        ("gres", "gpu:a100:5(IDX:0-3,5),gpu:v100:1(IDX:7)", {"gpus": 6}),
+        (
+            "tres",
+            "cpu=64,mem=500G,node=2,gres/gpu:h100=16,gres/gpu=16",
+            {"gpus": 16, "mem_bytes": 536870912000, "nodes": 2},
+        ),
+        ("state", "idle*", {"of": "node", "base": "IDLE", "flags": ["NOT_RESPONDING"], "available": False}),
+        ("state", "MIXED+DRAIN", {"draining": True, "drained": False}),
+        ("state", "CANCELLED by 1001", {"of": "job", "name": "CANCELLED", "cancelled_by_uid": 1001}),
+        ("state", "BOGUS", {"of": "node", "base": "UNKNOWN", "unparsed": "BOGUS"}),
+        ("jobstate", "OUT_OF_ME+", {"name": "OUT_OF_MEMORY", "ended": True}),
+        ("partition", "gpu*", {"name": "gpu", "default": True}),
+        ("time", "1-02:03:04", {"seconds": 93784}),
+        ("time", "UNLIMITED", {"seconds": "infinity", "unlimited": True}),
+        ("time", "2026-03-01T08:00:00", {"utc": "2026-03-01T07:00:00Z"}),
+        ("time", "NONE", {"seconds": None}),
+        ("number", '{"set":false,"infinite":true,"number":0}', {"number": "infinity"}),
+        ("number", "4294967294", {"number": None}),
+        ("jobid", "123_[1-10%2]", {"job": 123, "task_count": 10, "throttle": 2}),
+        ("fold", "c08 c09,c010 c10", {"hostlist": "c[08-10,010]"}),
+    ],
+)
+def test_every_kind_is_read(kind: str, text: str, wanted: dict[str, Any]) -> None:
+    status, (found,), _ = parse(kind, text, "--zone", "Europe/Berlin")
+    assert status == 0
+    assert {key: found[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("kind", sorted(LINES))
+def test_every_kind_names_what_it_cannot_read(kind: str) -> None:
+    bad = {"state": "", "jobstate": "", "partition": "g*u"}.get(kind, "?[")
+    status, found, err = parse(kind, f"{bad}\n")
+    assert (status, found) == (1, [])
+    assert bad in err
+
+
+@pytest.mark.parametrize("kind", ["squeue", "jobs"])
+def test_jobs_that_hold_resources_come_as_events(kind: str) -> None:
+    status, found, _ = parse(kind, "warning: odd\n" * (kind == "jobs") + recorded("24.11/squeue_json.json"))
+    assert status == 0
+    assert [row["job_id"] for row in found] == ["1", "2", "5", "6"]
+    assert found[0]["gpus"]["n001"] == list(range(8))
+
+
+def test_a_bad_row_among_jobs_is_named() -> None:
+    status, found, err = parse("jobs", json.dumps(answer(jobs=[job_row(nodes="gn[1-"), job_row(500)])))
+    assert status == 1
+    assert [row["job_id"] for row in found] == ["500"]
+    assert "481" in err
+    assert "gn[1-" in err
+
+
+@pytest.mark.parametrize("name", ["22.05/sinfo_json.json", "22.05/scontrol_o_show_node.txt"])
+def test_nodes_come_from_json_and_from_text(name: str) -> None:
+    status, found, _ = parse("nodes", recorded(name), "--zone", "UTC")
+    assert status == 0
+    (drained,) = [row for row in found if row["node"] == "n004"]
+    assert (drained["drained"], drained["reason"], drained["reason_ts"]) == (True, "Prolog error", 1796187115000000000)
+
+
+def test_rows_of_text_are_split_as_told() -> None:
+    status, found, err = parse("squeue", "warning: x\n481|RUNNING|train|v2\n", "--fields", "id,state,name")
+    assert status == 0
+    assert found == [{"id": "481", "state": "RUNNING", "name": "train|v2"}]
+    assert "warning: x" in err
+
+
+@pytest.mark.parametrize("kind", ["jobs", "nodes"])
+def test_errors_in_an_answer_are_a_fault_and_not_nothing(kind: str) -> None:
+    status, found, err = parse(kind, '{"jobs": [], "nodes": [], "errors": [{"error": "db down"}]}')
+    assert (status, found) == (1, [])
+    assert "db down" in err
+
+
+def test_bytes_that_are_no_text_are_named() -> None:
+    status, _, err = parse("hostlist", b"n\xff1\n")
+    assert status == 1
+    assert "\ufffd" in err
