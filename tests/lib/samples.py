@@ -8,14 +8,15 @@ Levels and spreads are those measured on healthy H100 jobs. The same seed gives 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heeler.bus import check, shard_of, subjects
-from heeler.engine import Inbound, Keyed, Step
+from heeler.engine import Inbound as Inbound  # noqa: PLC0414 - tests take it from here
+from heeler.engine import Keyed, Step
 
 S = 1_000_000_000
 T0 = 1_760_000_000 * S  # a multiple of every window length used
@@ -127,11 +128,20 @@ class Stream:
             "nvlink_recovery_errors": np.zeros(shape),
             "nvlink_crc_errors": np.zeros(shape),
             "recovery_action": np.zeros(shape),
+            "fb_used_bytes": np.full(shape, 7.1e10),
             **self.counters,
         }
 
 
-MEANS = ("power_w", "sm_clock_mhz", "sm_active_ratio", "tensor_active_ratio", "util_ratio", "temp_c")
+MEANS = (
+    "power_w",
+    "sm_clock_mhz",
+    "sm_active_ratio",
+    "tensor_active_ratio",
+    "util_ratio",
+    "temp_c",
+    "fb_used_bytes",
+)
 
 
 def job_samples(
@@ -407,6 +417,8 @@ class Player:
     def feed(self, messages: Iterable[Inbound], *, context: bool = False) -> "Player":
         """Feed some messages."""
         for message in messages:
+            if not context:
+                self.advance(message.ts_ns)
             self._take(self.keyed.on(message, context=context), message.ts_ns)
         return self
 
@@ -414,8 +426,10 @@ class Player:
         """Let time pass, tick by tick, so that what a tick says is read back before the next."""
         step_ns = int((self.keyed.step.tick_s or 1) * S)
         now = self.keyed.now_ns
+        if now == 0 or now_ns - now > 24 * 3600 * S:
+            now = now_ns - now_ns % step_ns
         while now < now_ns:
-            now = min(now_ns, now + step_ns)
+            now = min(now_ns, now - now % step_ns + step_ns)
             self._take(self.keyed.advance(now), now)
         return self
 
@@ -443,4 +457,23 @@ def merged(*streams: Iterable[Inbound]) -> list[Inbound]:
     return sorted((m for stream in streams for m in stream), key=lambda m: m.ts_ns)
 
 
-__all__ = [name for name in dir() if not name.startswith("_")] + ["replace"]
+CONTEXT = ("Finding", "JobEvent", "NodeState", "AgentStatus", "Inventory")
+
+
+def cold_twin(step: Step, messages: Sequence[Inbound], warm: Played, at_ns: int) -> list[dict[str, Any]]:
+    """Return what an instance says after a cold start, standing by while a warm one speaks.
+
+    It reads the newest of every subject, then `memory_s` of history, as the live engine does.
+    """
+    player = Player(step, echo=False)
+    begin = at_ns - int(step.memory_s * S)
+    everything = merged(messages, warm.findings)
+    before = [m for m in everything if m.ts_ns <= at_ns]
+    context = {m.subject: m for m in before if m.kind in CONTEXT}
+    player.keyed.now_ns = begin
+    player.feed(sorted(context.values(), key=lambda m: (m.kind, m.ts_ns)), context=True)
+    player.feed(m for m in before if m.kind not in CONTEXT and m.ts_ns >= begin)
+    player.advance(at_ns)
+    said = len(player.played.findings)
+    player.feed(m for m in everything if m.ts_ns > at_ns)
+    return [f.data for f in player.played.findings[said:]]

@@ -62,6 +62,11 @@ WORDS: Mapping[str, str] = {
     "unknown": "no physical cause seen",
 }
 
+# Causes that act through the SM clock.
+OF_CLOCK = frozenset(
+    ("thermal_slowdown", "power_brake", "hw_slowdown", "power_limit_low", "clocks_locked", "low_clock")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:

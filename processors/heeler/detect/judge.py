@@ -195,6 +195,9 @@ def _compare(out: Judged, here: _Group, window_ns: int, t: LagThresholds) -> Non
             flagged = [row for row in ACTIVITY if metrics[row, at]]
             readable = [row for row in ACTIVITY if not np.isnan(gap[row, at])]
             cause = causes.find_cause(case)
+            # A clock that is read says how far behind a throttled GPU is: its activity per cycle only follows.
+            if cause.name in causes.OF_CLOCK and not np.isnan(gap[CLOCK, at]):
+                continue
             # One metric that differs alone is a quirk, unless it is all there is or the GPU says why.
             if len(flagged) < 2 and len(readable) > 1 and not cause.strong:
                 continue
