@@ -107,6 +107,7 @@ class Bus:
         self.cluster = settings.cluster
         self.js = client.jetstream(timeout=settings.connect_timeout_s)
         self.closed = asyncio.Event()
+        self.closing = False  # by us, on purpose
         self.dropped = 0  # messages not sent, since the bus was away for too long
         self.dropped_incoming = 0  # messages of `subscribe` that came faster than they were handled
         self.on_reconnect: list[Callable[[], None]] = []
