@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,13 @@ def missing_slurm() -> str | None:
     return None
 
 
-NEEDS: dict[str, Callable[[], str | None]] = {"slurm": missing_slurm}
+def missing_agent() -> str | None:
+    """Return why the node agent and its fake GPUs were not built, or None."""
+    agent = Path(__file__).resolve().parents[2] / "bin/heeler-agent"
+    return None if agent.exists() else "bin/heeler-agent is not built: Go 1.24 and a C compiler are needed"
+
+
+NEEDS: dict[str, Callable[[], str | None]] = {"slurm": missing_slurm, "agent": missing_agent}
 
 
 def need(what: str) -> None:
