@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/lib"))
 from natsserver import NatsServer
 
 from heeler.bus import Bus, BusSettings, Suffix, admin, encode, extend, shard_of, subjects
+from heeler.detect.program import make_step
 from heeler.engine import NOTHING, Event, Inbound, Input, Result
 from heeler.engine.shared import Shared
 from heeler.engine.standby import Standby
@@ -66,11 +67,11 @@ def gpu_sample(node: int, window: int, start_ns: int) -> bytes:
 class Null:
     """Publishes what it got (shared) or does nothing (standby)."""
 
-    name = "null"
     tick_s = None
     memory_s = 36_000.0
 
     def __init__(self, kind: str, *, publish: bool) -> None:
+        self.name = f"null-{time.time_ns()}"  # a durable of its own each round
         self.inputs = (Input(kind),)
         self.publish = publish
 
@@ -158,8 +159,7 @@ async def engine(url: str, meter: Meter, contender: str) -> None:
     bus = await Bus.connect(BusSettings(servers=(url,), cluster="c"), contender)
     made: Shared | Standby
     if contender == "null":
-        made = Shared(bus, Null("GpuSample", publish=True), f"x{time.time_ns()}")
-        made.step.name = f"null-{time.time_ns()}"  # type: ignore[misc] - a durable of its own each round
+        made = Shared(bus, Null("GpuSample", publish=True), "x")
     elif contender == "enrich":
         step = EnrichStep()
         step.name = f"enrich-{time.time_ns()}"
@@ -227,7 +227,7 @@ async def fill(url: str) -> None:
 
 def measure() -> dict[str, Any]:
     """Run every contender in turn, several rounds, and return the best of each: other work only slows one down."""
-    contenders = ("receive", "bare", "bare+ack", "null", "enrich", "null-standby")
+    contenders = ("receive", "bare", "bare+ack", "null", "enrich", "null-standby", "detect")
     best: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         server = NatsServer(Path(folder))

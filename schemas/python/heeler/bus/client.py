@@ -134,51 +134,46 @@ class Bus:
     @classmethod
     async def _connect_once(cls, settings: BusSettings, name: str) -> Self:
         client = _Client()
-        holder: list[Bus] = []
-
-        async def failed(error: Exception) -> None:
-            if holder and isinstance(error, SlowConsumerError):
-                holder[0].dropped_incoming += 1
-            log.warning("bus_error", error=f"{type(error).__name__}: {error}")
-
-        async def lost() -> None:
-            if not (holder and holder[0].closing):
-                log.warning("bus_disconnected")
-
-        async def back() -> None:
-            log.info("bus_reconnected", server=_server(client))
-            for listener in holder[0].on_reconnect if holder else ():
-                listener()
-
-        async def closed() -> None:
-            log.info("bus_closed")
-            if holder:
-                holder[0].closed.set()
-
+        bus = cls(client, settings)
         options = {
             **_options(settings, name),
-            "error_cb": failed,
-            "disconnected_cb": lost,
-            "reconnected_cb": back,
-            "closed_cb": closed,
+            "error_cb": bus._on_error,
+            "disconnected_cb": bus._on_disconnect,
+            "reconnected_cb": bus._on_reconnect,
+            "closed_cb": bus._on_close,
         }
         try:
             # nats-py's own first connect loops for ever, so it gets a few seconds here, and the loop above goes on.
             await asyncio.wait_for(client.connect(**options), settings.connect_timeout_s * 2)
         except BaseException as error:
+            bus.closing = True
             if not isinstance(error, asyncio.CancelledError):
                 log.warning("bus_connect_failed", servers=settings.servers, error=f"{type(error).__name__}: {error}")
             with suppress(Exception):  # a client that never came to life can't always be closed
                 await client.close()
             raise
-        bus = cls(client, settings)
-        holder.append(bus)
-        log.info(
-            "bus_connected",
-            server=_server(client),
-            version=str(client.connected_server_version).removeprefix("<nats server ").removesuffix(">"),
-        )
+        version = str(client.connected_server_version).removeprefix("<nats server ").removesuffix(">")
+        log.info("bus_connected", server=_server(client), version=version)
         return bus
+
+    async def _on_error(self, error: Exception) -> None:
+        if isinstance(error, SlowConsumerError):
+            self.dropped_incoming += 1
+        log.warning("bus_error", error=f"{type(error).__name__}: {error}")
+
+    async def _on_disconnect(self) -> None:
+        if not self.closing:
+            log.warning("bus_disconnected")
+
+    async def _on_reconnect(self) -> None:
+        log.info("bus_reconnected", server=_server(self.client))
+        for listener in self.on_reconnect:
+            listener()
+
+    async def _on_close(self) -> None:
+        if not self.closing:
+            log.warning("bus_closed")
+        self.closed.set()
 
     def headers(self, kind: str) -> dict[str, str]:
         """Return the headers that say what a payload is."""
