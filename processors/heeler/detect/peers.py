@@ -67,7 +67,7 @@ def roles(values: Floats, share: float, gap: float) -> list[Places]:
 
     Pipeline stages of one healthy job differ far more than any threshold allows. Where the largest gap in an
     activity splits the GPUs into two groups that both have at least `share` of them, and the gap is wide against
-    the median and against the spread inside the groups, the groups are roles; each may split once more.
+    the median and against the usual step between neighbours, the groups are roles; each may split once more.
     """
     everyone = np.arange(values.shape[1])
     for row in (TENSOR, SM, POWER):
@@ -86,17 +86,13 @@ def _split(line: Floats, members: Places, share: float, gap: float, depth: int) 
         return [members]
     ordered = members[np.argsort(line[members], kind="stable")]
     sorted_line = line[ordered]
-    steps = np.diff(sorted_line)[least - 1 : len(members) - least]
-    if not len(steps):
+    steps = np.diff(sorted_line)
+    inner = steps[least - 1 : len(members) - least]
+    if not len(inner):
         return [members]
-    cut = int(np.argmax(steps)) + least
-    low, high = sorted_line[:cut], sorted_line[cut:]
-    inside = max(_mad(low), _mad(high))
-    if steps[cut - least] < max(gap * float(np.median(sorted_line)), 3.0 * inside):
+    cut = int(np.argmax(inner)) + least
+    # Against the usual step, not the spread of the halves: those may hold several roles themselves.
+    if inner[cut - least] < max(gap * float(np.median(sorted_line)), 5.0 * float(np.median(steps))):
         return [members]
     halves = (np.sort(ordered[:cut]), np.sort(ordered[cut:]))
     return [role for half in halves for role in _split(line, half, share, gap, depth - 1)]
-
-
-def _mad(line: Floats) -> float:
-    return float(np.median(np.abs(line - np.median(line))))
