@@ -48,6 +48,8 @@ async def exporting(bus: Bus, *sinks: SinkSettings, **settings: Any) -> AsyncIte
     context = Context(bus, {"otlp": section}, "test", asyncio.Event())
     task = asyncio.create_task(main(context))
     try:
+        for sink in sinks:
+            await until(lambda: task.done() or bool(value(context, f"otlp_ready.{sink.label}")), "ready")  # noqa: B023
         yield context
     finally:
         context.stop.set()
@@ -56,7 +58,7 @@ async def exporting(bus: Bus, *sinks: SinkSettings, **settings: Any) -> AsyncIte
 
 def value(context: Context, name: str) -> float:
     """One of the exporter's own metrics."""
-    return {key: number for read in context.metrics.values() for key, number in read().items()}[name]
+    return {key: number for read in context.metrics.values() for key, number in read().items()}.get(name, 0)
 
 
 def subject_of(kind: str, data: dict[str, Any]) -> str:
@@ -214,6 +216,20 @@ async def test_the_bus_may_be_restarted_meanwhile(bus: Bus, receiver: Receiver, 
         await publish(bus, "JobSample", job_sample(window=1))
         await until(lambda: {p["ts"] for p in receiver.points} == {T0, T0 + 10_000_000_000}, "after")
         await until(lambda: all_acked(bus), "acks")
+
+
+async def test_without_a_bus_it_waits_and_can_be_stopped(bus: Bus, receiver: Receiver, nats_server: NatsServer) -> None:
+    await asyncio.to_thread(nats_server.kill)
+    await until(lambda: not bus.client.is_connected, "the connection is lost")
+    context = Context(bus, {"otlp": OtlpSettings(sinks=(to(receiver),))}, "test", asyncio.Event())
+    task = asyncio.create_task(main(context))
+    await until(lambda: bool(context.metrics), "begun")
+    assert not task.done()
+    await asyncio.to_thread(nats_server.start)
+    await until(lambda: bool(value(context, "otlp_ready.collector")), "ready")
+    await asyncio.to_thread(nats_server.kill)
+    context.stop.set()
+    await task
 
 
 async def test_messages_that_left_the_stream_unread_are_counted(bus: Bus, receiver: Receiver) -> None:

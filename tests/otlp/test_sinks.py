@@ -131,7 +131,7 @@ def test_a_plug_in_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_kind_that_nobody_provides_is_an_error_of_the_settings() -> None:
     with pytest.raises(ConfigError, match="carrier-pigeon"):
-        open_sink(SinkSettings(kind="carrier-pigeon"))
+        config.build(SinkSettings, {"kind": "carrier-pigeon"}, "sink")
 
 
 def load(text: str, tmp_path: Path) -> OtlpSettings:

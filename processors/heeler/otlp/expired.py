@@ -3,7 +3,7 @@
 import asyncio
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_fixed
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from heeler.bus import Bus, ConsumerSpec
 from heeler.bus.client import RETRYABLE
@@ -46,10 +46,16 @@ class Expired:
                 log.error("messages_expired", stream=self._stream, consumer=self._durable, at_most=gap)
         self._gap = gap
 
+    async def look_when_possible(self) -> None:
+        """Look once, as soon as the bus answers."""
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(RETRYABLE), wait=wait_random_exponential(multiplier=0.1, max=LOOK_S)
+        ):
+            with attempt:
+                await self.look()
+
     async def watch(self) -> None:
         """Look now and then until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            async for attempt in AsyncRetrying(retry=retry_if_exception_type(RETRYABLE), wait=wait_fixed(LOOK_S)):
-                with attempt:
-                    await self.look()
+            await self.look_when_possible()

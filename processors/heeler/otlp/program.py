@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from heeler.bus import BusClosedError, Consumer
+from heeler.bus import BusClosedError, Consumer, ConsumerSpec
 from heeler.engine.live import closed, until_first
 from heeler.engine.process import Context, Program
 from heeler.otlp.expired import Expired
@@ -30,21 +30,32 @@ class Outlet:
         self.readers = [Reader(context.bus, lane, settings.every_s) for lane in self.lanes]
         self._sending: list[asyncio.Task[None]] = []
         self._expired: list[Expired] = []
+        self._ready = False
 
-    async def start(self) -> list[asyncio.Task[None]]:
-        """Begin to read and send; returns the tasks that must not end."""
+    async def run(self) -> None:
+        """Read and send until cancelled. Sending goes on then: `stop` ends it."""
         self._sending = [asyncio.create_task(lane.run()) for lane in self.lanes]
-        tasks = []
-        for lane, reader in zip(self.lanes, self.readers, strict=True):
-            for spec in specs(lane.name, lane.signal, self._ack_wait_s):
-                expired = Expired(self._bus, spec)
-                self._expired.append(expired)
-                await expired.look()
-                consumer = Consumer(self._bus, spec, reader.on)
-                await consumer.start()
-                tasks += [asyncio.create_task(consumer.watch()), asyncio.create_task(expired.watch())]
-        # Reading is cancelled at once when the process stops, sending is not: hence the shields.
-        return [*tasks, *(asyncio.create_task(_shielded(task)) for task in self._sending)]
+        tasks = [asyncio.create_task(_shielded(task)) for task in self._sending]
+        try:
+            for lane, reader in zip(self.lanes, self.readers, strict=True):
+                for spec in specs(lane.name, lane.signal, self._ack_wait_s):
+                    tasks += await self._read(spec, reader)
+            log.info("exporting", sink=self._name)
+            self._ready = True
+            await until_first(*tasks, stop=asyncio.Event())
+        finally:
+            self._ready = False
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, spec: ConsumerSpec, reader: Reader) -> list[asyncio.Task[None]]:
+        expired = Expired(self._bus, spec)
+        self._expired.append(expired)
+        await expired.look_when_possible()  # before the consumer moves on
+        consumer = Consumer(self._bus, spec, reader.on)
+        await consumer.start()
+        return [asyncio.create_task(consumer.watch()), asyncio.create_task(expired.watch())]
 
     async def stop(self, grace_s: float) -> None:
         """Send what is held for a while; give the rest back to the stream."""
@@ -54,7 +65,10 @@ class Outlet:
 
     def metrics(self) -> Mapping[str, float]:
         """Return what this outlet counts."""
-        found: dict[str, float] = {f"otlp_expired_total.{self._name}": sum(one.total for one in self._expired)}
+        found: dict[str, float] = {
+            f"otlp_ready.{self._name}": self._ready,
+            f"otlp_expired_total.{self._name}": sum(one.total for one in self._expired),
+        }
         for lane, reader in zip(self.lanes, self.readers, strict=True):
             label = f"{lane.name}_{lane.signal}"
             tally, counters = lane.tally, reader.counters
@@ -78,12 +92,9 @@ async def main(context: Context) -> None:
     outlets = [Outlet(context, settings, sink) for sink in settings.sinks]
     for outlet, sink in zip(outlets, settings.sinks, strict=True):
         context.metrics[f"otlp-{sink.label}"] = outlet.metrics
-    tasks = [asyncio.create_task(closed(context.bus))]
+    tasks = [asyncio.create_task(outlet.run()) for outlet in outlets]
     try:
-        for outlet in outlets:
-            tasks += await outlet.start()
-        log.info("exporting", sinks=[sink.label for sink in settings.sinks], instance=context.instance)
-        await until_first(*tasks, stop=context.stop)
+        await until_first(*tasks, asyncio.create_task(closed(context.bus)), stop=context.stop)
     finally:
         await asyncio.gather(*(outlet.stop(settings.stop_s) for outlet in outlets))
     if context.bus.closed.is_set() and not context.stop.is_set():

@@ -2,11 +2,15 @@
 
 import math
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from heeler.bus import ConfigError
+
+BUILT_IN = ("otlp", "stdout", "file")
+GROUP = "heeler.sinks"  # entry points: a name, and a callable from SinkSettings to a Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class SinkSettings:
     def validate(self) -> None:
         """Raise ConfigError with every fault there is."""
         faults = []
+        if self.kind not in BUILT_IN and not entry_points(group=GROUP, name=self.kind):
+            faults.append(f"kind: {self.kind!r}: not {', '.join(BUILT_IN)} or a plug-in of {GROUP}")
         if not self.signals or not set(self.signals) <= {"metrics", "logs"}:
             faults.append(f"signals: {list(self.signals)}: metrics, logs or both")
         if not self.label.replace("-", "").replace("_", "").isalnum() or not self.label.isascii():
