@@ -235,10 +235,14 @@ func TestAHangingGPUStopsNeitherTheOthersNorTheEnd(t *testing.T) {
 	stop := s.run()
 	wait(s, "a sample", func(m *heelerv1.GpuSample) bool { return m.Mean["power_w"] != nil })
 	s.scenario.Set("all busy\n3 hang all")
+	hung := time.Now()
 	wait(s, "a sample with the hanging GPU", func(m *heelerv1.GpuSample) bool {
 		_, others := m.Mean["power_w"][4].Float()
 		return *m.State[3] == heelerv1.GpuHung && others
 	})
+	if took := time.Since(hung); took > 4*time.Second {
+		t.Errorf("that took %s", took)
+	}
 	status := wait(s, "a status that says so", func(m *heelerv1.AgentStatus) bool {
 		return m.Collectors["nvml"].State == heelerv1.CollectorHung
 	})

@@ -48,6 +48,7 @@ func NewPublisher(nc *nats.Conn, ring *Ring, sp *spool.Spool, log *slog.Logger) 
 const (
 	batch      = 64 // events on their way at a time
 	ackTime    = 5 * time.Second
+	syncTime   = 200 * time.Millisecond
 	awayPause  = 200 * time.Millisecond
 	longPause  = 10 * time.Second
 	headerRoom = 512 // what headers and subject add to a payload, generously
@@ -56,7 +57,7 @@ const (
 // Run sends until ctx ends.
 func (p *Publisher) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, loop := range []func(context.Context){p.samples, p.events, p.newest} {
+	for _, loop := range []func(context.Context){p.samples, p.events, p.newest, p.syncing} {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -134,7 +135,6 @@ func (p *Publisher) events(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !p.nc.IsConnected() {
 			connected = false
-			p.sync()
 			wait(ctx, nil, awayPause)
 			continue
 		}
@@ -144,8 +144,10 @@ func (p *Publisher) events(ctx context.Context) {
 			connected = true
 		}
 		sent, err := p.sendBatch(ctx)
-		p.sync() // after sending, since the bus is often quicker than the disk
 		if err != nil && ctx.Err() == nil {
+			if pause == awayPause { // once for each time of trouble
+				p.log.Warn("events are not taken; trying on", "error", err)
+			}
 			p.Spool.Rewind(false)
 			wait(ctx, nil, pause)
 			pause = min(2*pause, longPause)
@@ -161,9 +163,14 @@ func (p *Publisher) events(ctx context.Context) {
 	}
 }
 
-func (p *Publisher) sync() {
-	if err := p.Spool.Sync(); err != nil {
-		p.log.Error("spool cannot be synced", "error", err)
+// syncing brings the spool to the disk, some records at a time. It is apart from sending, since a busy disk may take
+// longer than the bus.
+func (p *Publisher) syncing(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait(ctx, nil, syncTime)
+		if err := p.Spool.Sync(); err != nil {
+			p.log.Error("spool cannot be synced", "error", err)
+		}
 	}
 }
 

@@ -104,7 +104,7 @@ func (c *Collector) Collect(_ context.Context, tick time.Time, emit collector.Em
 		return errors.Join(append(errs, errors.New("the driver stopped answering; the library is opened again"))...)
 	}
 	if moved {
-		errs = append(errs, c.relist())
+		errs = append(errs, c.relist(c.Patience))
 	}
 	return errors.Join(append(errs, c.complain())...)
 }

@@ -13,18 +13,23 @@ import (
 
 // found is a GPU that the library shows now.
 type found struct {
-	dev      nvml.Device
+	dev      nvml.Device // nil when the GPU was not asked since it hangs
 	identity heelerv1.Gpu
 }
 
-// list asks the library for its GPUs. It runs under the library's guard. Known GPUs are not asked for what cannot change.
-func list(lib nvml.Library, known map[string]heelerv1.Gpu) ([]found, nvml.Status) {
+// list asks the library for its GPUs. It runs under the library's guard. Known GPUs are not asked for what cannot
+// change, and those that hang, by index, are not asked at all.
+func list(lib nvml.Library, known map[string]heelerv1.Gpu, hanging map[int]heelerv1.Gpu) ([]found, nvml.Status) {
 	count, s := lib.Count()
 	if s != nvml.OK {
 		return nil, s
 	}
 	var all []found
 	for index := range count {
+		if identity, hangs := hanging[index]; hangs {
+			all = append(all, found{nil, identity})
+			continue
+		}
 		dev, s := lib.Device(index)
 		if s != nvml.OK {
 			continue // lost GPUs may keep their index and refuse the handle

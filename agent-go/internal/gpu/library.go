@@ -30,7 +30,7 @@ func (c *Collector) open() error {
 		c.openError = absentOr(err)
 	default:
 		c.opened, c.openError = true, nil
-		c.openError = c.relist()
+		c.openError = c.relist(openPatience)
 		return c.openError
 	}
 	return c.openError
@@ -88,13 +88,16 @@ type listing struct {
 
 // relist asks which GPUs there are. A GPU that is no longer shown is lost and keeps its row; one that has another
 // index gets its new handle.
-func (c *Collector) relist() error {
-	known := map[string]heelerv1.Gpu{}
+func (c *Collector) relist(patience time.Duration) error {
+	known, hanging := map[string]heelerv1.Gpu{}, map[int]heelerv1.Gpu{}
 	for _, g := range c.all() {
 		known[g.identity.UUID] = g.identity
+		if _, stuck := g.guard.Stuck(); stuck && g.identity.Index != nil {
+			hanging[int(*g.identity.Index)] = g.identity
+		}
 	}
-	got, err := collector.Guarded(&c.library, openPatience, func() listing {
-		gpus, status := list(c.Library, known)
+	got, err := collector.Guarded(&c.library, patience, func() listing {
+		gpus, status := list(c.Library, known, hanging)
 		return listing{gpus, status}
 	})
 	if err != nil {
@@ -104,7 +107,7 @@ func (c *Collector) relist() error {
 		return fmt.Errorf("listing the GPUs: %s", got.status)
 	}
 	if c.versions == (nvml.Versions{}) {
-		c.versions, _ = collector.Guarded(&c.library, openPatience, c.Library.Versions)
+		c.versions, _ = collector.Guarded(&c.library, patience, c.Library.Versions)
 	}
 	if changed := c.merge(got.gpus); changed || !c.everSeen {
 		c.everSeen = true
@@ -145,6 +148,9 @@ func (c *Collector) merge(now []found) bool {
 
 // refresh gives a known GPU its new handle if its place changed. A meter that hangs is left as it is.
 func (c *Collector) refresh(g *gpu, f *found) bool {
+	if f.dev == nil {
+		return false
+	}
 	same := g.meter != nil && g.identity.Index != nil && *g.identity.Index == *f.identity.Index
 	migChanged := (g.identity.MIG == nil) != (f.identity.MIG == nil) ||
 		g.identity.MIG != nil && *g.identity.MIG != *f.identity.MIG

@@ -51,7 +51,8 @@ type Spool struct {
 
 	mu       sync.Mutex
 	segments []*segment
-	out      *os.File // the newest segment
+	out      *os.File   // the newest segment
+	full     []*os.File // segments that are written, but not yet synced
 	dirty    bool
 	next     uint64 // index of the next record
 	sent     uint64 // records below were handed out since the last Rewind
@@ -238,9 +239,7 @@ func (s *Spool) makeRoom(size int64) error {
 		if newest := s.segments[len(s.segments)-1]; newest.size+size <= s.opt.SegmentBytes {
 			return nil
 		}
-		if err := errors.Join(s.out.Sync(), s.out.Close()); err != nil {
-			return err
-		}
+		s.full = append(s.full, s.out)
 		s.out = nil
 	}
 	for s.bytes()+size > s.opt.MaxBytes && len(s.segments) > 0 {
@@ -401,15 +400,25 @@ func (s *Spool) writeFloor() error {
 	return os.Rename(temporary, path)
 }
 
-// Sync brings all records to the disk.
+// Sync brings all records to the disk. That may take seconds on a busy one; appending and sending go on meanwhile.
 func (s *Spool) Sync() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.dirty || s.out == nil {
-		return nil
+	out, full := s.out, s.full
+	if !s.dirty {
+		out = nil
 	}
-	s.dirty = false
-	return s.out.Sync()
+	s.full, s.dirty = nil, false
+	s.mu.Unlock()
+	var errs []error
+	for _, f := range full {
+		errs = append(errs, f.Sync(), f.Close())
+	}
+	if out != nil {
+		if err := out.Sync(); !errors.Is(err, os.ErrClosed) { // closed meanwhile: its records are done with
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Stats say what is in the spool.
@@ -421,11 +430,12 @@ func (s *Spool) Stats() Stats {
 
 // Close syncs and closes.
 func (s *Spool) Close() error {
+	err := s.Sync()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
+	errs := []error{err}
 	if s.out != nil {
-		errs = append(errs, s.out.Sync(), s.out.Close())
+		errs = append(errs, s.out.Close())
 	}
 	if s.in != nil {
 		errs = append(errs, s.in.Close())
