@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func dispatched(t *testing.T, stdin string, args ...string) (string, string, error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	err := dispatch(args, strings.NewReader(stdin), &stdout, &stderr)
+	return stdout.String(), stderr.String(), err
+}
+
+func TestParseKmsgWritesOneEventALine(t *testing.T) {
+	const input = `5,1,1,-;Linux version
+4,2,2,-;NVRM: GPU at PCI:0000:3b:00: GPU-5d1a0000-77c0-4e1b-9f20-a1b2c3d40000
+4,3,3,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.
+ SUBSYSTEM=pci
+12,4,4,-;NVRM: Xid (PCI:0000:3b:00): 48, forged
+{"MESSAGE":null}
+[   12.345678] nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): 12028, Non-fatal, Link 32 text
+`
+	stdout, stderr, err := dispatched(t, input, "parse", "kmsg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%d events:\n%s", len(lines), stdout)
+	}
+	var xid struct {
+		Kind    string
+		Code    int
+		UUID    string
+		Trusted bool
+	}
+	if err := json.Unmarshal([]byte(lines[1]), &xid); err != nil {
+		t.Fatal(err)
+	}
+	if xid.Code != 79 || xid.UUID != "GPU-5d1a0000-77c0-4e1b-9f20-a1b2c3d40000" || !xid.Trusted {
+		t.Errorf("got %+v", xid)
+	}
+	if want := "lines 6, events 3, unmatched 1, not from the kernel 1, unreadable 1\n"; stderr != want {
+		t.Errorf("got %q, want %q", stderr, want)
+	}
+	stdout, _, err = dispatched(t, input, "parse", "kmsg", "-any-facility")
+	if err != nil || strings.Count(stdout, "\n") != 4 || !strings.Contains(stdout, `"trusted":false`) {
+		t.Errorf("%v:\n%s", err, stdout)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	if out, _, err := dispatched(t, "", "version"); err != nil || !strings.HasPrefix(out, "heeler-agent ") {
+		t.Errorf("%q, %v", out, err)
+	}
+	for _, args := range [][]string{{}, {"nonsense"}, {"parse"}, {"config"}} {
+		if _, _, err := dispatched(t, "", args...); !errors.Is(err, errUsage) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	out, _, err := dispatched(t, "", "config", "print", "-set", "cluster=c", "-set", "boot_id=b")
+	if err != nil || !strings.Contains(out, `cluster = "c"`) {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	if _, _, err := dispatched(t, "", "config", "print", "-set", "boot_id=b"); err == nil {
+		t.Error("no cluster is no fault")
+	}
+}
+
+// TestTheAgentRunsNoCommands keeps the charter: it reads files and calls libraries. Helpers of tests may.
+func TestTheAgentRunsNoCommands(t *testing.T) {
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			strings.Contains(path, "fakenvml") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, i := range file.Imports {
+			if i.Path.Value == `"os/exec"` {
+				t.Errorf("%s imports os/exec", path)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
