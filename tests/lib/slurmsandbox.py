@@ -175,6 +175,9 @@ class Sandbox:
 
     def stop(self) -> None:
         """End everything that the sandbox started, jobs too, and remove its folder."""
+        with contextlib.suppress(SandboxError, KeyError, subprocess.TimeoutExpired):
+            self.thaw_controller()
+            self.cancel_all()  # in good order, so that no step is left for this machine's init to reap
         for name in self.names:
             if daemon := self._daemons.get(f"slurmd-{name}"):
                 daemon.stop()

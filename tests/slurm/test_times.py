@@ -235,3 +235,9 @@ def test_any_text_gives_a_time_or_a_parse_error(text: str) -> None:
         except ParseError:
             continue
         assert found is None or found >= 0 or text.strip().startswith("-")
+
+
+@pytest.mark.parametrize("value", [-3, -3.0, 1.5, 2.0**64, 1 << 63])
+def test_a_whole_number_out_of_range_is_an_error(value: float) -> None:
+    with pytest.raises(ParseError):
+        integer(value)

@@ -8,7 +8,7 @@ from heeler.slurm.errors import ParseError
 
 NULLS = frozenset(("", "(null)", "n/a", "none", "null"))
 MAX_INDEX = 4095
-MAX_COUNT = (1 << 64) - 1
+MAX_COUNT = (1 << 63) - 1
 _UNITS: dict[str, int] = {"": 1} | {unit: 1024**power for power, unit in enumerate("KMGTPE", start=1)}
 
 _COUNT = re.compile(r"(\d{1,20})([KMGTPE]?)", re.IGNORECASE | re.ASCII)

@@ -5,6 +5,7 @@ from typing import Any
 
 from heeler.slurm.errors import ParseError
 
+MAX_INTEGER = (1 << 63) - 1
 NO_VAL16, INFINITE16 = 0xFFFE, 0xFFFF
 NO_VAL32, INFINITE32 = 0xFFFFFFFE, 0xFFFFFFFF
 NO_VAL64, INFINITE64 = 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF
@@ -39,27 +40,29 @@ def number(value: Any, *, bits16: bool = False, signed: bool = False) -> float |
 
 
 def integer(value: Any, *, bits16: bool = False, signed: bool = False) -> int | None:
-    """Return a whole number, or None for one that is not set or without end. Raises ParseError."""
+    """Return a whole number, or None for one that is not set or without end.
+
+    Raises ParseError, also for one below 0 unless `signed`, and for one that needs more than 63 bits.
+    """
     found = number(value, bits16=bits16, signed=signed)
     if found is None or found == inf:
         return None
-    if found != int(found):
-        raise ParseError("not a whole number", value)
-    return int(found)
+    whole = int(found)
+    if found != whole or whole > MAX_INTEGER or whole < (-MAX_INTEGER if signed else 0):
+        raise ParseError("not a whole number in range", value)
+    return whole
 
 
 def identifier(value: Any) -> int | None:
     """Return an id of a job or user; 0 means none, as Slurm's ids start at 1. Raises ParseError."""
     found = integer(value)
-    if found is not None and found < 0:
-        raise ParseError("not an id", value)
     return found or None
 
 
 def epoch_ns(value: Any) -> int | None:
     """Return nanoseconds of a time in whole seconds since the epoch; 0 means none. Raises ParseError."""
     found = integer(value)
-    if found is not None and (found < 0 or found >= 1 << 33):
+    if found is not None and found >= 1 << 33:
         raise ParseError("not a time", value)
     return found * 1_000_000_000 if found else None
 

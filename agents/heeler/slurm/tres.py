@@ -63,6 +63,6 @@ def _amount(key: str, value: str, part: str) -> int:
     unit = found[2].upper()
     scale = _UNITS[unit] if unit else _MIB if key == "mem" else 1
     amount = float(found[1]) * scale if "." in found[1] else int(found[1]) * scale
-    if amount >= 1 << 64:
+    if amount >= 1 << 63:
         raise ParseError("too large for a TRES", part)
     return round(amount)
