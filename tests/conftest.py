@@ -4,10 +4,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from natsserver import NatsServer
 
 from heeler.bus import Bus, BusSettings
 from heeler.bus.admin import init
+
+# A loaded machine is no finding: examples have no deadline.
+settings.register_profile("heeler", deadline=None)
+settings.load_profile("heeler")
 
 
 @pytest.fixture

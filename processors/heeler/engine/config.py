@@ -96,12 +96,29 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if origin in (tuple, list, frozenset):
         if not isinstance(value, list):
             raise ConfigError(f"{where}: not a list")
-        items = [convert(item, get_args(hint)[0], where) for item in value]
-        return origin(items)
+        return origin(_convert_all({f"{where}[{at}]": item for at, item in enumerate(value)}, get_args(hint)[0]))
     if origin is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: not a table")
-        return {key: convert(item, get_args(hint)[1], f"{where}.{key}") for key, item in value.items()}
+        items = _convert_all({f"{where}.{key}": item for key, item in value.items()}, get_args(hint)[1])
+        return dict(zip(value, items, strict=True))
+    return _scalar(value, hint, where)
+
+
+def _convert_all(values: Mapping[str, Any], hint: Any) -> list[Any]:
+    """Convert several values, by their place. Raises ConfigError with the faults of all."""
+    items, faults = [], []
+    for where, value in values.items():
+        try:
+            items.append(convert(value, hint, where))
+        except ConfigError as err:
+            faults.append(str(err))
+    if faults:
+        raise ConfigError("; ".join(faults))
+    return items
+
+
+def _scalar(value: Any, hint: Any, where: str) -> Any:
     if hint is float and type(value) is int:
         return float(value)
     if hint is not Any and type(value) is not hint:
