@@ -72,12 +72,12 @@ def test_all_faults_are_said_at_once_with_their_place() -> None:
 
 
 def test_a_bool_is_no_number() -> None:
-    with pytest.raises(ConfigError, match="x.count: True is not int"):
+    with pytest.raises(ConfigError, match=r"x\.count: True is not int"):
         load(count=True)
 
 
 def test_a_section_looks_at_itself_once_its_types_are_right() -> None:
-    with pytest.raises(ConfigError, match=r"x.count: -1: below 0"):
+    with pytest.raises(ConfigError, match=r"x\.count: -1: below 0"):
         load(count=-1)
 
 
