@@ -121,22 +121,45 @@ func TestAFloodIsSummedUpAndNothingIsLost(t *testing.T) {
 	}
 }
 
+func xidOf(code uint64, pci, text string) *event {
+	f := Fact{Kind: heelerv1.KindXid, Code: &code, PCI: pci, Text: text}
+	return &event{fact: f, at: time.Unix(1000, 0), count: 1}
+}
+
 func TestTooManyDifferentLinesShareASummary(t *testing.T) {
 	g := newGate(time.Second)
-	at := time.Unix(1000, 0)
 	passed := 0
 	for i := range 1000 {
-		f := Fact{Kind: heelerv1.KindXid, Code: u(45), PCI: at3b, Text: fmt.Sprint("Ch ", i)}
-		if g.admit(&event{fact: f, at: at, count: 1}) {
+		if g.admit(xidOf(45, at3b, fmt.Sprint("Ch ", i))) {
 			passed++
 		}
 	}
-	got := g.due(at.Add(time.Second))
-	if passed != g.most || len(got) != 1 {
+	if !g.admit(xidOf(79, at3b, "GPU has fallen off the bus.")) {
+		t.Error("a flood of another code holds an XID 79 back")
+	}
+	got := g.due(time.Unix(1001, 0))
+	if passed != g.texts || len(got) != 1 {
 		t.Fatalf("%d passed, %d summaries", passed, len(got))
 	}
-	if got[0].fact.Kind != heelerv1.KindFlood || got[0].count != uint64(1000-passed) || got[0].fact.Detail["of"] != "xid" {
+	if f := got[0].fact; *f.Code != 45 || f.PCI != at3b || got[0].count != uint64(1000-passed) || f.Detail["mixed"] != true {
 		t.Errorf("got %+v", got[0])
+	}
+	if g.due(time.Unix(1003, 0)); len(g.seen) != 0 || len(g.room) != 0 {
+		t.Errorf("%d lines and %d groups are kept", len(g.seen), len(g.room))
+	}
+}
+
+func TestTooManyGroupsShareASummary(t *testing.T) {
+	g := newGate(time.Second)
+	passed := 0
+	for i := range uint64(1000) {
+		if g.admit(xidOf(i, at3b, "x")) {
+			passed++
+		}
+	}
+	got := g.due(time.Unix(1001, 0))
+	if passed != g.groups || len(got) != 1 || got[0].fact.Kind != heelerv1.KindFlood || got[0].fact.Detail["of"] != "xid" {
+		t.Errorf("%d passed, summaries %+v", passed, got)
 	}
 }
 
