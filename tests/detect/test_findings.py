@@ -134,6 +134,16 @@ def test_a_close_is_said_until_it_is_read_back() -> None:
     assert not [e for at in range(200, 400, 5) for e in b.confirm(T0 + at * S)]
 
 
+def test_a_close_survives_hours_of_history_in_which_nobody_could_say_it() -> None:
+    b = book()
+    (opened,) = b.report(draft(), T0 + S)
+    b.adopt(data(opened))
+    (closed,) = b.close(KEY, T0 + 40 * S, "healthy")
+    for at in range(60, 7200, 30):
+        b.confirm(T0 + at * S)
+    assert [e.id for e in b.confirm(T0 + 7230 * S)] == [closed.id]
+
+
 def test_a_leaders_close_is_ours_too() -> None:
     leader, b = book(), book()
     (opened,) = leader.report(draft(), T0 + S)

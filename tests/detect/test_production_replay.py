@@ -21,9 +21,7 @@ MIN = 60 * 1_000_000_000
 EPOCH = 1_760_000_000 * 1_000_000_000
 
 
-def findings(
-    script: str, *, seed: int, minutes: int, nodes: int = 24
-) -> tuple[list[dict[str, Any]], Faults]:
+def findings(script: str, *, seed: int, minutes: int, nodes: int = 24) -> tuple[list[dict[str, Any]], Faults]:
     """Return (findings, the faults that were there and their nodes) of a simulated cluster."""
     options = Options(
         nodes=nodes,

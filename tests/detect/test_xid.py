@@ -325,6 +325,11 @@ def test_an_operator_who_resumes_the_node_closes_the_finding_and_the_old_line_st
     assert len(played.opened()) == 2
 
 
+def test_a_node_that_left_the_cluster_takes_its_findings_along() -> None:
+    gone = node_state(NODE, ts_ns=T0 + 600 * S, event="gone", state="unknown")
+    assert final(run(line(48), gone))["state"] == "closed"
+
+
 def test_a_slurm_outage_resumes_nothing() -> None:
     unknown = node_state(NODE, ts_ns=T0 + 600 * S, state="unknown")
     drained = node_state(NODE, ts_ns=T0 + 60 * S, flags=["DRAIN"])

@@ -68,13 +68,10 @@ class AgentSilent:
 
     def tick(self, book: Book, now_ns: int) -> Sequence[Event]:
         """Look who is silent."""
-        self._forget(book, now_ns)
-        watched = [(node, agent) for node, agent in self.agents.items() if agent.heard_ns and not agent.quiet]
-        # Those that one outage cuts off fall silent up to an interval apart: half the patience sees them all.
-        missing = [node for node, agent in watched if now_ns - agent.since_ns > agent.patience_ns // 2]
+        watched, missing = self._look(book, now_ns)
         events: list[Event] = []
         if missing or book.all:
-            events += self._mass(book, missing, len(watched), now_ns)
+            events += self._mass(book, missing, watched, now_ns)
         for node in missing:
             agent = self.agents[node]
             # After an outage they come back one by one: nobody is named until all had the time.
@@ -84,11 +81,23 @@ class AgentSilent:
         self.last_tick_ns = now_ns
         return events
 
-    def _forget(self, book: Book, now_ns: int) -> None:
-        since = now_ns - int(self.t.forget_s * SECOND_NS)
-        for node, agent in list(self.agents.items()):
-            if max(agent.heard_ns, agent.state_ts) <= since and not book.get(f"{KIND}|{node}"):
+    def _look(self, book: Book, now_ns: int) -> tuple[int, list[str]]:
+        """Return how many agents should be heard, and who of them has been missing for a while."""
+        missing, old, watched = [], [], 0
+        for node, agent in self.agents.items():
+            # Those that one outage cuts off fall silent up to an interval apart: half the patience sees them all.
+            silent_ns = now_ns - agent.heard_ns
+            watched += agent.heard_ns > 0 and not agent.quiet
+            if silent_ns <= agent.patience_ns // 2:
+                continue
+            if agent.heard_ns and not agent.quiet and now_ns - agent.awake_ns > agent.patience_ns // 2:
+                missing.append(node)
+            if min(silent_ns, now_ns - agent.state_ts) >= self.t.forget_s * SECOND_NS:
+                old.append(node)
+        for node in old:
+            if not book.get(f"{KIND}|{node}"):
                 del self.agents[node]
+        return watched, [node for node in missing if node in self.agents]
 
     def _patience_ns(self, interval_ns: int) -> int:
         interval_ns = interval_ns or int(self.t.default_interval_s * SECOND_NS)
@@ -159,7 +168,7 @@ class AgentSilent:
             agent = self.agents.get(node)
             if agent is None:
                 # Read back, but nothing of that node has been read: it waits a day like any other.
-                if now_ns - found.ts > self.t.forget_s * SECOND_NS:
+                if now_ns - found.message.get("data_ts", found.first_ts) > self.t.forget_s * SECOND_NS:
                     events += book.close(found.key, now_ns, "the node is not known any more")
             elif agent.quiet:
                 events += book.close(found.key, now_ns, "Slurm knows the node to be away")

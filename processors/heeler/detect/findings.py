@@ -18,7 +18,7 @@ SECOND_NS = 1_000_000_000
 KEEP_CLOSED_NS = 86_400 * SECOND_NS
 MAX_CLOSED = 512
 MAX_EVIDENCE = 40
-CLOSE_TRIES = 10
+CLOSE_FOR_NS = 86_400 * SECOND_NS  # a close that nobody read back is said for so long
 
 Evidence = dict[str, Any]
 
@@ -58,7 +58,6 @@ class Open:
     bucket: int  # the interval of stream time in which it was last said
     on_bus: bool = False  # someone's message of it was read back
     closing: Event | None = None  # said to be closed, not yet read back
-    tries: int = 0
     notes: dict[str, Any] = field(default_factory=dict)  # what the rule remembers of it
 
     @property
@@ -126,11 +125,11 @@ class Book:
     def close(self, key: str, now_ns: int, why: str) -> Sequence[Event]:
         """Close a finding."""
         known = self.get(key)
-        if known is None:
+        if known is None or now_ns < known.ts:  # it was said to be open after that
             return NOTHING
-        message = {**known.message, "state": "closed", "ts": max(now_ns, known.ts), "close_reason": why}
-        event = self._event(message, f"close.{message['ts']}")
-        self._note_closed(key, message["ts"])
+        message = {**known.message, "state": "closed", "ts": now_ns, "close_reason": why}
+        event = self._event(message, f"close.{now_ns}")
+        self._note_closed(key, now_ns)
         if known.on_bus:  # until it is read back, the word may have been lost with a leader
             known.closing = event
             known.bucket = now_ns // self.every_ns
@@ -146,9 +145,8 @@ class Book:
                 continue
             known.bucket = now_ns // self.every_ns
             if known.closing is not None:
-                known.tries += 1
                 events.append(known.closing)
-                if known.tries >= CLOSE_TRIES:
+                if now_ns - self.closed_ns(known.key) > CLOSE_FOR_NS:
                     del self.all[known.key]
             elif now_ns > known.ts:
                 known.message = {**known.message, "state": "update", "ts": now_ns}

@@ -203,7 +203,8 @@ class GpuLag:
         few = count < self.t.min_peers
         if all_busy and self.one_model and not few and not book.all and nothing_odd(window, median, self.t):
             return None
-        return judge(window, before, np.flatnonzero(busy), self.models, self.windows.window_ns, self.t)
+        active, window_ns = np.flatnonzero(busy), self.windows.window_ns
+        return judge(window, before, active, self.models, window_ns, self.t, watched=bool(book.all))
 
     def _idle(self, window: Floats, before: Floats | None, end_ns: int) -> None:
         """Take in that the job does nothing, and whether it let go of its memory."""

@@ -101,9 +101,19 @@ def nothing_odd(window: Floats, median: Floats, t: LagThresholds) -> bool:
 
 
 def judge(
-    window: Floats, before: Floats | None, active: Places, models: NDArray[np.intp], window_ns: int, t: LagThresholds
+    window: Floats,
+    before: Floats | None,
+    active: Places,
+    models: NDArray[np.intp],
+    window_ns: int,
+    t: LagThresholds,
+    *,
+    watched: bool = True,
 ) -> Judged:
-    """Return the verdicts over a mended window of (rows, GPUs); only `active` columns are judged or are peers."""
+    """Return the verdicts over a mended window of (rows, GPUs); only `active` columns are judged or are peers.
+
+    Without an open finding (`watched` false) nobody asks who is clear.
+    """
     count = window.shape[1]
     out = Judged(known=np.zeros(count, np.bool_), clear=np.zeros(count, np.bool_))
     out.known[active] = True
@@ -117,7 +127,7 @@ def judge(
         out.trouble = _main_trouble(masks[troubled])
     for model in np.unique(models[active]):
         members = np.flatnonzero(models[active] == model)
-        _judge_group(out, values, grown, active, members, troubled[members], window_ns, t)
+        _judge_group(out, values, grown, active, members, troubled[members], window_ns, t, watched=watched)
     return out
 
 
@@ -139,6 +149,8 @@ def _judge_group(
     troubled: Bools,
     window_ns: int,
     t: LagThresholds,
+    *,
+    watched: bool,
 ) -> None:
     """Judge the GPUs of one model. `members` are positions among the active.
 
@@ -157,7 +169,7 @@ def _judge_group(
         reference = peers.spread(group[:, calm]) if own else whole
         size = len(calm) if own else int(np.count_nonzero(~troubled))
         here = _Group(values, grown, active, members[role], troubled[role], reference, size, activity=own)
-        _compare(out, here, window_ns, t)
+        _compare(out, here, window_ns, t, watched=watched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +186,7 @@ class _Group:
     activity: bool  # whether activity may be compared: the peers do the same work
 
 
-def _compare(out: Judged, here: _Group, window_ns: int, t: LagThresholds) -> None:
+def _compare(out: Judged, here: _Group, window_ns: int, t: LagThresholds, *, watched: bool) -> None:
     group = here.values[:, here.members]
     median = here.reference.median
     head = peers.Spread(median[:5], here.reference.mad[:5])
@@ -183,7 +195,8 @@ def _compare(out: Judged, here: _Group, window_ns: int, t: LagThresholds) -> Non
     loaded = group[UTIL] >= t.load_util_ratio
     slow_clock = (gap[CLOCK] <= -t.alert_ratio) & odd[CLOCK] & loaded
     active_gap, metrics = _activity_gaps(gap, odd, median, t) if here.activity else _no_gaps(gap)
-    _clear(out, here, gap, metrics, loaded, t)
+    if watched:
+        _clear(out, here, gap, metrics, loaded, t)
     low_link = loaded & _pcie_below(group, median)
     for at in np.flatnonzero(slow_clock | (active_gap >= t.alert_ratio) | low_link).tolist():
         place = here.members[at]

@@ -92,7 +92,8 @@ def _split(line: Floats, members: Places, share: float, gap: float, depth: int) 
         return [members]
     cut = int(np.argmax(inner)) + least
     # Against the usual step, not the spread of the halves: those may hold several roles themselves.
-    if inner[cut - least] < max(gap * float(np.median(sorted_line)), 5.0 * float(np.median(steps))):
+    usual = np.sort(steps)[len(steps) // 2]
+    if inner[cut - least] < max(gap * sorted_line[len(members) // 2], 5.0 * usual):
         return [members]
     halves = (np.sort(ordered[:cut]), np.sort(ordered[cut:]))
     return [role for half in halves for role in _split(line, half, share, gap, depth - 1)]

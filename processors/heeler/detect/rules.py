@@ -60,6 +60,8 @@ RULES: Final[tuple[Rule, ...]] = (
 
 FAMILY_OF: Final[Mapping[str, Family]] = {kind: rule.family for rule in RULES for kind in rule.says}
 
+NODE_KINDS: Final = tuple(kind for kind, family in FAMILY_OF.items() if family == "node")
+
 
 def memory_s(thresholds: Thresholds) -> float:
     """Return the memory of all rules together."""

@@ -81,14 +81,23 @@ class NodeKey:
             context.job_event(data)
         elif kind == "Inventory":
             context.inventory(data["gpus"])
-        elif kind == "NodeState" and context.node_state(data):
-            return self.xid.resumed(self.book, message.ts_ns)
+        elif kind == "NodeState":
+            return self._node_state(data, message.ts_ns)
         elif kind == "Finding":
             self.ib.learn(data)
             self.xid.learn(data)
             if context.boot:
                 return self.xid.rebooted(self.book, context.boot, message.ts_ns)
         return NOTHING
+
+    def _node_state(self, state: Mapping[str, Any], now_ns: int) -> Events:
+        resumed = self.context.node_state(state)
+        if state.get("event") == "gone":
+            keys = [found.key for found in self.book.of_kind(*rules.NODE_KINDS)]
+            return [
+                event for key in keys for event in self.book.close(key, now_ns, "Slurm knows no such node any more")
+            ]
+        return self.xid.resumed(self.book, now_ns) if resumed else NOTHING
 
     def tick(self, now_ns: int) -> Events:
         """Let time pass."""
