@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from heeler.sim.effects import Effects, effects_of
 from heeler.sim.fleet import GPUS_PER_NODE, RAILS
 from heeler.sim.physics import Window
@@ -74,6 +76,7 @@ class Mirror:
         lines = [*_identity(simulation, node), *_processes(simulation, placement, node)]
         if simulation.window is not None:
             lines += _values(simulation.window, node)
+            lines += _slowed(simulation, simulation.window, effects, node)
             self._ports(simulation, simulation.window, effects, node)
         lines += [f"{gpu} lost" for gpu in range(GPUS_PER_NODE) if effects.lost[node, gpu]]
         self._write(SCENARIO, "\n".join(lines) + "\n")
@@ -157,6 +160,15 @@ def _values(window: Window, node: int) -> Iterator[str]:
     for column in _STATES:
         for gpu, state in enumerate(window.last[column][node].tolist()):
             yield f"{gpu} {column} {state}"
+
+
+def _slowed(simulation: Simulation, window: Window, effects: Effects, node: int) -> Iterator[str]:
+    """Yield clocks and reasons as they are at this moment: a fault need not wait for the end of a window."""
+    for gpu in np.flatnonzero(effects.clock_last[node] < 1.0).tolist():
+        clock = simulation.fleet.model.sm_clock_max_mhz * float(effects.clock_last[node, gpu])
+        reasons = int(window.last["clock_event_reasons"][node, gpu] | effects.reasons[node, gpu])
+        yield f"{gpu} sm_clock_mhz {clock:.0f}"
+        yield f"{gpu} clock_event_reasons {reasons}"
 
 
 def _processes(simulation: Simulation, placement: Placement, node: int) -> Iterator[str]:

@@ -94,10 +94,10 @@ class Simulation:
         They are made as they are taken: take them all before the window after the next.
         """
         begin, end = self.now_ns, self.now_ns + self.pace.window_ns
-        samples = self._advance(begin, end)
         self.now_ns = end
         if "agents" not in self.parts:
             return iter(())
+        samples = self._advance(begin, end)
         return self._samples(samples, end, frozenset(self._speaking()))
 
     def events_until(self, now_ns: int) -> list[Outgoing]:

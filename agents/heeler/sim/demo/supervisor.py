@@ -13,6 +13,7 @@ from pathlib import Path
 from heeler.sim.demo.settings import DemoError
 
 STOP_S = 6.0
+LAST = ("nats-server", "receiver")
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -145,10 +146,10 @@ class Supervisor:
         await asyncio.gather(*(self.children[name].stop() for name in names if name in self.children))
 
     async def stop_all(self) -> None:
-        """Stop all: what writes to the bus first, the bus last."""
-        server = [name for name in self.children if name == "nats-server"]
-        await self.stop(*(name for name in self.children if name not in server))
-        await self.stop(*server)
+        """Stop all: what writes first, then what it writes to."""
+        last = [name for name in self.children if name in LAST]
+        await self.stop(*(name for name in self.children if name not in LAST))
+        await self.stop(*last)
 
     def kill_all(self) -> None:
         """End everything at once: for a second Ctrl-C."""

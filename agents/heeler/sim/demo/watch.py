@@ -8,15 +8,20 @@ from typing import Any
 
 from heeler.bus import Bus, Consumer, ConsumerSpec, Delivery
 from heeler.engine import Inbound, Refused, intake
+from heeler.otlp.map import METRICS
+from heeler.sim.demo.verdict import Exported, Passage
 
 # Stream -> the kinds that are read from it.
 FOLLOWED = {
     "FINDINGS": ("finding.*.*.*",),
     "DRAIN": ("drain.action.*",),
-    "EVENTS": ("kernel.event.*", "slurm.job.*"),
+    "EVENTS": ("kernel.event.*", "job.event.*.*", "slurm.job.*"),
     "JOBSAMPLES": ("job.sample.*.*",),
-    "SAMPLES": ("ib.sample.*",),
+    "SAMPLES": ("gpu.sample.*", "ib.sample.*"),
 }
+# Every message of these is one in the sink. An AgentStatus may be overtaken by the next before it is exported.
+COUNTED = frozenset(("JobSample", "IbSample"))
+LOGGED = frozenset(("Finding", "DrainAction", "JobKernelEvent"))
 
 
 @dataclass(slots=True)
@@ -30,6 +35,8 @@ class Watch:
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     sampled: set[str] = field(default_factory=set)  # nodes with a JobSample
     counts: Counter[str] = field(default_factory=Counter)
+    passage: Passage = field(default_factory=Passage)
+    exported: Exported = field(default_factory=Exported)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -53,16 +60,28 @@ class Watch:
             self.counts[f"refused {refused.why}"] += 1
             return
         self.counts[message.kind] += 1
+        self._book(message)
         if message.kind == "Finding":
             self.findings.append(message)
         elif message.kind == "DrainAction":
             self.actions.append(message)
         elif message.kind == "JobEvent":
             self.jobs[message.data["job_id"]] = message.data
-        elif message.kind == "JobSample":
-            self.sampled.add(message.data["node"])
         self.on_message(message)
         self.changed.set()
+
+    def _book(self, message: Inbound) -> None:
+        """Note what must come out of enrich and arrive at the sink."""
+        if message.kind == "GpuSample":
+            self.passage.sample(message.data)
+        elif message.kind == "JobSample":
+            self.passage.job_sample(message.data)
+            self.sampled.add(message.data["node"])
+        if message.kind in COUNTED:
+            for metric, values in METRICS[message.kind](message.data).columns:
+                self.exported.expected[metric.name] += len(values) - values.count(None)
+        elif message.kind in LOGGED:
+            self.exported.expected["logs"] += 1
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something holds of what was seen; False when it takes too long."""
