@@ -278,3 +278,12 @@ def test_the_agent_of_a_silent_node_does_not_stop_the_judgement_of_the_others() 
     alive = [agent_status(job.node(5), ts_ns=T0 + at * S) for at in range(0, 450, 30)]
     (opened,) = play(DetectStep(), merged([job_event(job)], kept, alive)).opened()
     assert seconds(opened["ts"]) <= FAULT * 10 + 60
+
+
+def test_a_node_that_joins_late_and_reports_last_is_judged_like_the_others() -> None:
+    job = Job(nodes=4)
+    last = job.node(3)
+    samples = job_samples(job, windows=50, change=thermal(node=3, gpu=5, ratio=0.6, since=FAULT), delay_s=1.0)
+    joined = [m for m in samples if m.data["node"] != last or m.ts_ns > T0 + 80 * S]
+    (opened,) = play(DetectStep(), merged([job_event(job, ts_ns=T0 - 3600 * S)], joined)).opened()
+    assert (opened["entity"]["node"], opened["evidence"][0]["peers"]) == (last, 31)

@@ -84,7 +84,13 @@ class Open:
     """A window that still waits for nodes."""
 
     slot: int
-    waits_for: int
+    missing: set[str]  # nodes that should still report
+    timed: bool  # nobody knows who should: only time closes it
+
+    @property
+    def complete(self) -> bool:
+        """Whether nobody is waited for."""
+        return not self.missing and not self.timed
 
 
 class Windows:
@@ -136,11 +142,11 @@ class Windows:
             return self._ignore(verdict)
         number = (ts + node.arrival.offset_ns + self.window_ns // 2) // self.window_ns
         if number <= self.closed:
+            node.newest = max(number, node.newest)  # from now on it is waited for
             return self._ignore("late")
         window = self.open.get(number) or self._begin(number)
-        if node.newest < number:
-            window.waits_for -= node.newest >= number - 3
-            node.newest = number
+        window.missing.discard(node.name)
+        node.newest = max(number, node.newest)
         self._fill(self.ring[window.slot], node, mine, sample["mean"], sample["last"])
         return True
 
@@ -224,9 +230,10 @@ class Windows:
         self.open.pop(self.stamps[slot], None)  # after a leap in time nobody closed it
         self.ring[slot] = np.nan
         self.stamps[slot] = number
-        expected = sum(node.newest >= number - 3 for node in self.nodes.values())
-        # At a job's first windows nobody knows who will report: then only time closes one.
-        window = self.open[number] = Open(slot, expected or 1 << 30)
+        alive = {name: node.newest for name, node in self.nodes.items() if node.newest >= number - 3}
+        missing = {name for name, newest in alive.items() if newest < number}
+        # At a job's first windows nobody knows who will report.
+        window = self.open[number] = Open(slot, missing, timed=not alive)
         self._plan(list(self.open))
         return window
 
@@ -234,11 +241,11 @@ class Windows:
         """Return the numbers of the windows to close now, in order, and mark them closed."""
         if now_ns < self.due:
             for window in self.open.values():
-                if window.waits_for <= 0:
+                if window.complete:
                     break
             else:
                 return ()
-        done = [n for n, w in self.open.items() if w.waits_for <= 0]
+        done = [n for n, w in self.open.items() if w.complete]
         until = (now_ns - self.grace_ns - self.window_ns // 2) // self.window_ns
         until = max([until, max(self.open, default=until) - self.slots + 2, *done])
         numbers = sorted(n for n in self.open if n <= until)
