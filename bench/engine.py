@@ -3,23 +3,28 @@
 Each contender reads the same stream of GpuSamples (8 GPUs, 24 columns, about 2.3 kB) in a process of its own:
 
     bare             nats-py alone, a continuous pull: receive, decode, encode, publish
+    bare-jobs        the same with the JobSamples that detect reads
     bare+ack         the same with an explicit ack for each message
     receive          nats-py alone: receive and decode, nothing else
     null             heeler's shared engine with a step that publishes what it got, with acks
     enrich           heeler's shared engine with the step of enrich, with acks
     null-standby     heeler's standby engine with a step that does nothing, no acks
     detect           heeler's standby engine with the step of detect, no acks
+
+Then 1 and 2 processes of enrich share one durable consumer: what the fleet of processes does together.
 """
 
 import asyncio
 import json
 import logging
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,15 +117,16 @@ class Meter:
         return json.dumps({"per_s": count / wall_s, "cpu_us": cpu_s / count * 1e6, "rss_mb": rss_mb})
 
 
-async def bare(url: str, meter: Meter, *, work: bool, ack: bool) -> None:
-    """Read all messages with nats-py alone."""
+async def bare(url: str, meter: Meter, *, work: bool, ack: bool, stream: str = "SAMPLES") -> None:
+    """Read all messages of a stream with nats-py alone."""
     nc = await nats.connect(url)
     config = nats.js.api.ConsumerConfig(
         durable_name=f"bare-{time.time_ns()}" if ack else None,
         ack_policy=nats.js.api.AckPolicy.EXPLICIT if ack else nats.js.api.AckPolicy.NONE,
-        filter_subject="heeler.v1.*.gpu.sample.*", max_ack_pending=10_000, inactive_threshold=60,
+        filter_subject="heeler.v1.*.gpu.sample.*" if stream == "SAMPLES" else "heeler.v1.*.job.sample.*.*",
+        max_ack_pending=10_000, inactive_threshold=60,
     )  # fmt: skip
-    name = (await nc.jetstream().add_consumer("SAMPLES", config)).name
+    name = (await nc.jetstream().add_consumer(stream, config)).name
     inbox, done, seen, outstanding = nc.new_inbox(), asyncio.Event(), 0, 0
     headers = {"Content-Type": "application/msgpack", "Heeler-Type": "JobSample/1"}
 
@@ -128,7 +134,7 @@ async def bare(url: str, meter: Meter, *, work: bool, ack: bool) -> None:
         nonlocal outstanding
         outstanding += batch
         request = json.dumps({"batch": batch, "expires": 30_000_000_000}).encode()
-        await nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.SAMPLES.{name}", request, reply=inbox)
+        await nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", request, reply=inbox)
 
     async def on_message(msg: Any) -> None:
         nonlocal seen, outstanding
@@ -187,10 +193,43 @@ async def engine(url: str, meter: Meter, contender: str) -> None:
     await bus.close()
 
 
+async def share(url: str, name: str) -> None:
+    """Enrich what a durable consumer hands out until nothing is left; print how much it was and in how long."""
+    bus = await Bus.connect(BusSettings(servers=(url,), cluster="c"), "share")
+    step = EnrichStep()
+    step.name = name
+    made, stop = Shared(bus, step, "x"), asyncio.Event()
+    running = asyncio.create_task(made.run(stop))
+    await made.ready.wait()
+    began, context, seen = time.perf_counter(), made.counters.received, -1
+    while made.counters.received != seen:
+        seen = made.counters.received
+        ended = time.perf_counter()
+        await asyncio.sleep(0.5)
+    print(json.dumps({"count": seen - context, "s": ended - began}))
+    stop.set()
+    await running
+    await bus.close()
+
+
+def scaled(url: str, processes: int) -> float:
+    """Return the samples per second that some processes of enrich carry together."""
+    name = f"enrich-{time.time_ns()}"
+    argv = [sys.executable, __file__, "share", name, url]
+    children = [
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(processes)
+    ]
+    found = [json.loads(child.communicate()[0].splitlines()[-1]) for child in children]
+    done: float = sum(one["count"] for one in found) / max(one["s"] for one in found)
+    return done
+
+
 def child(contender: str, url: str) -> None:
     """Run one contender and print what it took."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    if contender in ("bare", "bare+ack", "receive"):
+    if contender == "bare-jobs":
+        asyncio.run(bare(url, Meter(), work=True, ack=False, stream="JOBSAMPLES"))
+    elif contender in ("bare", "bare+ack", "receive"):
         asyncio.run(bare(url, Meter(), work=contender != "receive", ack=contender == "bare+ack"))
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -198,10 +237,10 @@ def child(contender: str, url: str) -> None:
 
 
 async def fill(url: str) -> None:
-    """Put the same windows into SAMPLES and, with jobs, into JOBSAMPLES."""
+    """Put the same windows into SAMPLES and, with jobs, into JOBSAMPLES, each as it ends: detect ignores old ones."""
     bus = await Bus.connect(BusSettings(servers=(url,), cluster="c"), "fill")
     await admin.init(bus, scale=0.05)
-    start_ns = time.time_ns() - (WINDOWS + 1) * WINDOW_NS
+    start_ns = time.time_ns() // WINDOW_NS * WINDOW_NS
     for job in range(NODES // 16):
         nodes = [f"n{node:05d}" for node in range(job * 16, job * 16 + 16)]
         event = {
@@ -212,6 +251,8 @@ async def fill(url: str) -> None:
         await bus.publish_acked(subjects.job_event("c", str(job)), "JobEvent", encode("JobEvent", event), f"j{job}")
     for n in range(MESSAGES):
         window, node = divmod(n, NODES)
+        if node == 0:
+            await asyncio.sleep((start_ns + window * WINDOW_NS - time.time_ns()) / 1e9)
         payload = gpu_sample(node, window, start_ns)
         name, job_id = f"n{node:05d}", str(node // 16)
         await bus.publish(subjects.gpu_sample("c", name), "GpuSample", payload)
@@ -227,44 +268,63 @@ async def fill(url: str) -> None:
 
 def measure() -> dict[str, Any]:
     """Run every contender in turn, several rounds, and return the best of each: other work only slows one down."""
-    contenders = ("receive", "bare", "bare+ack", "null", "enrich", "null-standby", "detect")
+    contenders = ("receive", "bare", "bare+ack", "null", "enrich", "bare-jobs", "null-standby", "detect")
     best: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        server = NatsServer(Path(folder))
-        server.start()
+        # What null and enrich publish must not be what detect reads.
+        writers, readers = NatsServer(Path(folder, "writers")), NatsServer(Path(folder, "readers"))
         try:
-            asyncio.run(fill(server.url))
+            for server in (writers, readers):
+                server.folder.mkdir()
+                server.start()
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda server: asyncio.run(fill(server.url)), (writers, readers)))
             for _ in range(ROUNDS):
                 for contender in contenders:
+                    url = (readers if contender in ("bare-jobs", "null-standby", "detect") else writers).url
                     out = subprocess.run(
-                        [sys.executable, __file__, "child", contender, server.url],
+                        [sys.executable, __file__, "child", contender, url],
                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
                     ).stdout  # fmt: skip
                     found = json.loads(out.splitlines()[-1])
                     if contender not in best or found["cpu_us"] < best[contender]["cpu_us"]:
                         best[contender] = found
+            for processes in (1, 2):
+                best[f"enrich x{processes}"] = {"per_s": max(scaled(writers.url, processes) for _ in range(2))}
         finally:
-            server.stop()
+            writers.stop()
+            readers.stop()
     return best
 
 
 def main() -> dict[str, Any]:
     """Print the table; returns it."""
     best = measure()
-    peers = {"null": "bare+ack", "enrich": "bare+ack", "null-standby": "receive", "detect": "bare"}
+    peers = {"null": "bare+ack", "enrich": "bare+ack", "null-standby": "bare-jobs", "detect": "bare-jobs"}
     print(f"{'contender':14} {'msg/s':>9} {'CPU us/msg':>11} {'RSS MiB':>8}  share of its peer (by CPU)")
     for name, found in best.items():
+        if "cpu_us" not in found:
+            continue
         peer = peers.get(name)
         share = f"{best[peer]['cpu_us'] / found['cpu_us']:5.2f} of {peer}" if peer else ""
         print(f"{name:14} {found['per_s']:9.0f} {found['cpu_us']:11.1f} {found['rss_mb']:8.0f}  {share}")
     for name in best.keys() & {"enrich", "detect"}:
         room = best[name]["per_s"] / (NODES / 10)
         print(f"{name}: one process carries 12,500 nodes at 10 s windows {room:.1f} times over")
+    one, two = best["enrich x1"]["per_s"], best["enrich x2"]["per_s"]
+    cores = len(os.sched_getaffinity(0))
+    print(
+        f"enrich: 2 processes carry {two / one:.2f} times what 1 does ({one:.0f}/s), on {cores} cores, server included"
+    )
     return best
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["child"]:
         child(sys.argv[2], sys.argv[3])
+    elif sys.argv[1:2] == ["share"]:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as uv:
+            uv.run(share(sys.argv[3], sys.argv[2]))
     else:
         print(json.dumps(main()))

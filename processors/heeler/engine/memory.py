@@ -53,8 +53,10 @@ class Keyed:
         made = [] if context or message.ts_ns <= self.now_ns else self.advance(message.ts_ns)
         states, step = self.states, self.step
         for key in step.keys(message):
-            state, events = step.on(key, states.get(key), message, self.now_ns)
-            self._keep(key, state)
+            state = states.get(key)
+            kept, events = step.on(key, state, message, self.now_ns)
+            if kept is not state:
+                self._keep(key, kept)
             if events:
                 made += [(key, event) for event in events]
         return made
@@ -65,11 +67,14 @@ class Keyed:
         if now_ns <= self.now_ns:
             return made
         self.now_ns = now_ns
+        step_tick = self.step.tick
         for tick in self.ticker.due(now_ns):
-            for key in list(self.states):
-                state, events = self.step.tick(key, self.states[key], tick)
-                self._keep(key, state)
-                made += [(key, event) for event in events]
+            for key, state in list(self.states.items()):
+                kept, events = step_tick(key, state, tick)
+                if kept is not state:
+                    self._keep(key, kept)
+                if events:
+                    made += [(key, event) for event in events]
         return made
 
     def _keep(self, key: str, state: Any) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Self
 
 import nats
@@ -63,8 +64,42 @@ class TooLargeError(BusError):
         self.size, self.limit = size, limit
 
 
+class _Headers(dict[str, str]):
+    """Headers that many messages share, and their bytes."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__(headers)
+        lines = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
+        self.block = f"NATS/1.0\r\n{lines}\r\n".encode()
+
+
+@lru_cache(maxsize=256)
+def _parsed(block: bytes) -> dict[str, str]:
+    return Client._parse_header_lines(block)  # noqa: SLF001 - ours by inheritance
+
+
 class _Client(Client):
-    """The NATS client, without the ways in which it stops for good and says nothing."""
+    """The NATS client, without the ways in which it stops for good and says nothing.
+
+    Samples by the thousand carry the same few headers: their bytes are made once and read once, which is a third
+    of what a message costs.
+    """
+
+    _parse_header_lines = staticmethod(lambda raw: dict(_parsed(bytes(raw))))
+
+    async def _send_publish(
+        self, subject: str, reply: str, payload: bytes, payload_size: int, headers: dict[str, Any] | None
+    ) -> None:
+        if type(headers) is not _Headers:
+            await super()._send_publish(subject, reply, payload, payload_size, headers)
+            return
+        block = headers.block
+        command = f"HPUB {subject} {reply} {len(block)} {len(block) + payload_size}\r\n".encode()
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += payload_size
+        await self._send_command(b"".join((command, block, payload, b"\r\n")))
+        if self._flush_queue is not None and self._flush_queue.empty():
+            await self._flush_pending()
 
     def _connect_command(self) -> bytes:
         try:
@@ -111,7 +146,7 @@ class Bus:
         self.dropped = 0  # messages not sent, since the bus was away for too long
         self.dropped_incoming = 0  # messages of `subscribe` that came faster than they were handled
         self.on_reconnect: list[Callable[[], None]] = []
-        self._headers: dict[str, dict[str, str]] = {}
+        self._headers: dict[str, _Headers] = {}
 
     @classmethod
     async def connect(cls, settings: BusSettings, name: str, *, give_up_after_s: float | None = None) -> Self:
@@ -179,7 +214,7 @@ class Bus:
         """Return the headers that say what a payload is."""
         found = self._headers.get(kind)
         if found is None:
-            found = self._headers[kind] = {"Content-Type": CONTENT_TYPE, "Heeler-Type": f"{kind}/1"}
+            found = self._headers[kind] = _Headers({"Content-Type": CONTENT_TYPE, "Heeler-Type": f"{kind}/1"})
         return found
 
     async def publish(self, subject: str, kind: str, payload: bytes) -> None:

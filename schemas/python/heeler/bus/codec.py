@@ -90,24 +90,26 @@ def check_columns(message: dict[str, Any]) -> None:
     uuids = gpu["uuid"]
     columns: list[list[Any]] = []
     for name in _GROUPS:
-        if name in message:
-            columns += message[name].values()
-    lengths = set(map(len, columns))
-    lengths.update(map(len, gpu.values()))
+        group = message.get(name)
+        if group:
+            columns += group.values()
+    lengths = {*map(len, columns), *map(len, gpu.values())}
     lengths.update(len(message[name]) for name in _PER_GPU if name in message)
     if lengths != {len(uuids)}:
         raise ShapeError(f"a column has not one entry for each of the {len(uuids)} GPUs")
     if len(set(uuids)) != len(uuids):
         raise ShapeError("two GPUs have the same UUID")
-    # One NaN or infinity makes the sum not finite; so do a few values at the end of the range.
-    numbers = list(chain.from_iterable(columns))
-    try:
-        total = sum(numbers)
-    except TypeError:  # nulls
-        numbers = list(filter(None, numbers))
-        total = sum(numbers)
-    if not isfinite(total) and not all(map(isfinite, numbers)):
+    if not _all_finite(columns):
         raise ShapeError("a column holds NaN or infinity")
+
+
+def _all_finite(columns: list[list[Any]]) -> bool:
+    """Say whether no number is NaN or infinite. One makes the sum so; so do a few values at the end of the range."""
+    try:
+        total = sum(chain.from_iterable(columns))
+    except TypeError:  # nulls
+        total = sum(filter(None, chain.from_iterable(columns)))
+    return isfinite(total) or all(isfinite(number) for number in chain.from_iterable(columns) if number is not None)
 
 
 def encode(kind: str, message: Mapping[str, Any], *, checked: bool = False) -> bytes:

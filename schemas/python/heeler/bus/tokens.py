@@ -1,6 +1,7 @@
 """Subject tokens: names from outside made safe, and keys put on shards."""
 
 import zlib
+from functools import lru_cache
 
 SHARDS = 16
 MAX_TOKEN = 200
@@ -12,6 +13,7 @@ class TokenError(ValueError):
     """A name that can't be a subject token: empty, too long, or with control characters."""
 
 
+@lru_cache(maxsize=1 << 16)
 def escape(name: str) -> str:
     """Return a name as a NATS subject token.
 

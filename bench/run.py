@@ -1,0 +1,30 @@
+"""All benchmarks, one after the other, so that none disturbs another. About ten minutes.
+
+Each prints its own table and, as its last line, JSON.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BENCHMARKS = (
+    ("the engine beside a bare nats-py loop", "engine.py"),
+    ("the step of detect without a bus", "detect_step.py", "--quick"),
+    ("the exporter beside the OpenTelemetry SDK", "otlp_points.py"),
+    ("the agent beside a plain loop", "agent.py"),
+    ("fault, finding, action", "latency.py"),
+)
+
+
+def main() -> int:
+    """Return 1 when one failed."""
+    failed = 0
+    for title, script, *options in BENCHMARKS:
+        print(f"\n{title}: bench/{script} {' '.join(options)}", flush=True)
+        failed += subprocess.run([sys.executable, HERE / script, *options], check=False).returncode != 0
+    return min(1, failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
