@@ -207,6 +207,10 @@ class DetectStep:
         events = state.tick(now_ns)
         return (None if not events and state.idle(now_ns) else state), events
 
+    def asleep(self, state: State | None) -> bool:
+        """Say whether ticks do nothing for a key: most nodes have nothing open."""
+        return type(state) is NodeKey and not state.book.all and not state.ib.waiting
+
     def _new(self, key: str) -> State:
         family, _, name = key.partition(":")
         if family == "job":

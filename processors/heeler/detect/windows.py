@@ -5,6 +5,7 @@ The only work on a message is one small array into its place; everything else ha
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -153,11 +154,9 @@ class Windows:
     def _fill(
         self, window: Floats, node: Node, mine: list[int] | None, mean: Mapping[str, Any], last: Mapping[str, Any]
     ) -> None:
-        none = node.none
-        moving = [mean.get(name, none) for name in MEANS]
-        moving += [last.get(name, none) for name in COUNTERS]
-        rows: Floats = np.array(moving, dtype=np.float64)
-        steady = [last.get(name, none) for name in STEADY]
+        none = repeat(node.none)
+        rows: Floats = np.array([*map(mean.get, MEANS, none), *map(last.get, COUNTERS, none)], dtype=np.float64)
+        steady = [*map(last.get, STEADY, none)]
         if steady != node.steady:
             node.steady, node.steady_rows = steady, np.array(steady, dtype=np.float64)
         fixed = node.steady_rows

@@ -4,7 +4,7 @@ It is what `heeler replay` runs, what tests of steps run, and the twin that the 
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from heeler.engine.intake import Refused, intake
 from heeler.engine.step import Counters, Event, Inbound, Step
 
 MAX_TICKS_AT_ONCE = 120
+EVERYONE = 64  # every so many ticks are for sleeping keys too: some have to be forgotten
 
 
 @dataclass(slots=True)
@@ -44,6 +45,9 @@ class Keyed:
         self.states: dict[str, Any] = {}
         self.now_ns = 0
         self.ticker = Ticker(int((step.tick_s or 0) * 1e9))
+        self._asleep: Callable[[Any], bool] | None = getattr(step, "asleep", None)
+        self._awake: dict[str, None] = {}  # with `asleep`, the keys that ticks are for
+        self._ticks = 0
 
     def on(self, message: Inbound, *, context: bool = False) -> list[tuple[str, Event]]:
         """Return (key, event) for a message, ticks before it included.
@@ -57,6 +61,8 @@ class Keyed:
             kept, events = step.on(key, state, message, self.now_ns)
             if kept is not state:
                 self._keep(key, kept)
+            if self._asleep is not None and not self._asleep(kept):
+                self._awake[key] = None
             if events:
                 made += [(key, event) for event in events]
         return made
@@ -67,15 +73,24 @@ class Keyed:
         if now_ns <= self.now_ns:
             return made
         self.now_ns = now_ns
-        step_tick = self.step.tick
         for tick in self.ticker.due(now_ns):
-            for key, state in list(self.states.items()):
-                kept, events = step_tick(key, state, tick)
-                if kept is not state:
-                    self._keep(key, kept)
-                if events:
-                    made += [(key, event) for event in events]
+            self._ticks += 1
+            everyone = self._asleep is None or self._ticks % EVERYONE == 0
+            for key in list(self.states if everyone else self._awake):
+                made += self._tick(key, tick)
         return made
+
+    def _tick(self, key: str, tick: int) -> list[tuple[str, Event]]:
+        state = self.states.get(key)
+        if state is None:
+            self._awake.pop(key, None)
+            return []
+        kept, events = self.step.tick(key, state, tick)
+        if kept is not state:
+            self._keep(key, kept)
+        if self._asleep is not None and self._asleep(kept):
+            self._awake.pop(key, None)
+        return [(key, event) for event in events]
 
     def _keep(self, key: str, state: Any) -> None:
         if state is None:

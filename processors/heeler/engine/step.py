@@ -104,6 +104,14 @@ class Step(Protocol):
         ...
 
 
+class Sleeper(Protocol):
+    """What a step has besides when many of its keys wait for nothing."""
+
+    def asleep(self, state: Any) -> bool:
+        """Say whether ticks do nothing for a key, but for forgetting it, until its next message."""
+        ...
+
+
 def key_shard(key: str) -> int:
     """Return the shard of a key such as ``job:81234`` or ``node:n017``: that of the name after the colon."""
     return shard_of(key.partition(":")[2])
