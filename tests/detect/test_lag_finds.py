@@ -249,6 +249,18 @@ def test_a_gpu_with_a_hard_fault_does_not_lag_as_well() -> None:
     assert len(played.opened("xid")) == 1
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_hard_fault_in_the_same_slot_of_another_node_changes_nothing(*, named: bool) -> None:
+    job = Job(nodes=8)
+    samples = job_samples(job, windows=50, change=thermal(node=1, gpu=3, ratio=0.6, since=FAULT))
+    named_by = {"uuid": job.uuid(2, 3)} if named else {}
+    line = kernel_event(job.node(2), 119, ts_ns=T0 + 300 * S, seq=1, jobs=[job.id], **named_by)
+    played = play(DetectStep(), merged([job_event(job)], samples, [line]))
+    assert played.opened("gpu_lag")[0]["entity"]["pci"] == line.data["pci"]
+    assert not played.of("gpu_lag", state="closed")
+    assert len(played.opened("xid")) == 1
+
+
 def test_a_requeued_job_of_the_same_id_is_warmed_up_again() -> None:
     job = Job(nodes=4)
     fault = thermal(node=1, gpu=3, ratio=0.6, since=65)

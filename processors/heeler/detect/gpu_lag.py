@@ -58,7 +58,7 @@ class GpuLag:
         self.usual = Level(0, (math.nan,) * 3, math.nan)
         self.one_model = True
         self.masses: deque[Mass] = deque()
-        self.broken: dict[str, int] = {}  # GPUs with a hard fault of another kind, by UUID or PCI address
+        self.broken: dict[str, int] = {}  # GPUs with a hard fault of another kind, by `_names`
         self.touched_ns = 0  # server time of the newest message
 
     # What is read.
@@ -103,7 +103,7 @@ class GpuLag:
 
     def _kernel_event(self, book: Book, event: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
         if event["kind"] == "gpu_lost" or (event["kind"] == "xid" and self.table.is_hard(event)):
-            return self._break(book, event, now_ns)
+            return self._break(book, _names(event["node"], event.get("uuid"), event.get("pci")), now_ns)
         return NOTHING
 
     def _finding(self, book: Book, finding: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
@@ -111,21 +111,19 @@ class GpuLag:
             return self._close_all(book, now_ns, "the job ended")
         if finding["kind"] not in ("xid", "gpu_lost") or finding["advice"] in ("none", "observe"):
             return NOTHING
+        names = _names_in(finding["entity"])
         if finding["state"] == "closed":
-            for name in ("gpu_uuid", "pci"):
-                self.broken.pop(finding["entity"].get(name, ""), None)
+            for name in names:
+                self.broken.pop(name, None)
             return NOTHING
-        entity = finding["entity"]
-        return self._break(book, {"uuid": entity.get("gpu_uuid"), "pci": entity.get("pci")}, now_ns)
+        return self._break(book, names, now_ns)
 
-    def _break(self, book: Book, gpu: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
+    def _break(self, book: Book, names: set[str], now_ns: int) -> Sequence[Event]:
         """Remember a GPU with a hard fault: its lag has a finding of its own already."""
-        names = {name for name in (gpu.get("uuid"), gpu.get("pci")) if name}
-        for name in names:
-            self.broken[name] = now_ns
+        self.broken.update(dict.fromkeys(names, now_ns))
         events: list[Event] = []
         for found in book.of_kind("gpu_lag"):
-            if found.message["entity"].get("gpu_uuid") in names or found.message["entity"].get("pci") in names:
+            if names & _names_in(found.message["entity"]):
                 events += book.close(found.key, now_ns, "the GPU has a hard fault, see its own finding")
         return events
 
@@ -259,7 +257,7 @@ class GpuLag:
 
     def _is_broken(self, column: int) -> bool:
         gpu = self.windows.gpus[column]
-        return bool(self.broken) and (gpu.uuid in self.broken or (gpu.pci or "") in self.broken)
+        return bool(self.broken) and not self.broken.keys().isdisjoint(_names(gpu.node, gpu.uuid, gpu.pci))
 
     def _flag(self, number: int, verdicts: Mapping[int, Verdict]) -> None:
         for at, verdict in verdicts.items():
@@ -419,6 +417,15 @@ class GpuLag:
         elif known.any():
             found.notes.setdefault("clean_since", end_ns)
         return int(found.notes.get("clean_since", end_ns))
+
+
+def _names(node: str, uuid: str | None, pci: str | None) -> set[str]:
+    """Return what a GPU may be called: a kernel line has no UUID, and a PCI address is one of a node's only."""
+    return {name for name in (uuid, f"{node}/{pci}" if pci else None) if name}
+
+
+def _names_in(entity: Mapping[str, Any]) -> set[str]:
+    return _names(entity.get("node", ""), entity.get("gpu_uuid"), entity.get("pci"))
 
 
 def _usual(levels: Sequence[Level]) -> Level:
