@@ -125,7 +125,9 @@ def wire_module(schemas: dict[str, dict[str, Any]]) -> str:
         "from typing import Annotated, Any, Final, Literal, Required, TypedDict\n\nfrom msgspec import Meta\n\n",
     ]
     out.append("Natural = Annotated[int, Meta(ge=0)]\nName = Annotated[str, Meta(min_length=1)]\n")
-    out.append("Columns = dict[str, list[int | float | None]]\n")
+    out.append("# The largest double there is: NaN and infinity are beyond it.\n")
+    out.append("Finite = Annotated[float, Meta(ge=-1.7976931348623157e308, le=1.7976931348623157e308)]\n")
+    out.append("Columns = dict[str, list[int | Finite | None]]\n")
     columnar = {name: schema for name, schema in schemas.items() if is_columnar(schema)}
     for name, schema in columnar.items():
         for key, prop in schema["properties"].items():

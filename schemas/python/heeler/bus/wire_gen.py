@@ -6,7 +6,9 @@ from msgspec import Meta
 
 Natural = Annotated[int, Meta(ge=0)]
 Name = Annotated[str, Meta(min_length=1)]
-Columns = dict[str, list[int | float | None]]
+# The largest double there is: NaN and infinity are beyond it.
+Finite = Annotated[float, Meta(ge=-1.7976931348623157e308, le=1.7976931348623157e308)]
+Columns = dict[str, list[int | Finite | None]]
 
 
 class GpuSampleGpu(TypedDict, total=False):
