@@ -93,7 +93,14 @@ class Site:
 
     async def lose(self, bus: Bus, node: str, gpu: int) -> None:
         """Let a GPU fall off the bus: the driver's line in the kernel log, and NVML that no longer finds it."""
-        pci = (await held(bus, "SAMPLES", f"gpu.sample.{node}"))[0]["gpu"]["pci"][gpu]
+        samples: list[dict[str, Any]] = []
+
+        async def sampled() -> bool:
+            samples[:] = await held(bus, "SAMPLES", f"gpu.sample.{node}")
+            return bool(samples)
+
+        await until(sampled, f"{node} sends samples")
+        pci = samples[0]["gpu"]["pci"][gpu]
         self.nvml[node].add(f"{gpu} lost")
         self.kmsg_seq += 1
         with self.kernel_log(node).open("a") as log:
