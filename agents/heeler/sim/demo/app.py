@@ -167,7 +167,9 @@ class Demo:
 
 
 def _after(seconds: float | None) -> str:
-    return "no time: it did not come" if seconds is None else f"{seconds:.1f} s"
+    if seconds is None:
+        return "no time: it did not come"
+    return f"{seconds * 1e3:.0f} ms" if seconds < 1.0 else f"{seconds:.1f} s"
 
 
 async def guarded(demo: Demo) -> int:

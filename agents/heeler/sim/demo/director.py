@@ -63,7 +63,7 @@ class Director:
         await asyncio.sleep(HEALTHY_S / 3)
         await self._kill_leader(0)
         await asyncio.sleep(HEALTHY_S / 3)
-        await self._kill(self.cluster.supervisor.children["enrich"], "enrich")
+        await self._kill(self.cluster.supervisor.children["enrich"], "which joins samples with jobs")
         await asyncio.sleep(HEALTHY_S / 3)
 
     async def faults(self) -> None:
@@ -75,7 +75,7 @@ class Director:
         await self._answered(label, finding_only=True)
         port = await self._inject({"kind": "ib_flap", "target": {"job_nodes": 16, **among}, "params": FLAPS})
         await asyncio.sleep(2.0)
-        await self._kill(self.cluster.supervisor.children["enrich"], "enrich")
+        await self._kill(self.cluster.supervisor.children["enrich"], "which joins samples with jobs")
         await self._answered(port)
         await self._answered(label)
         lost = await self._inject({"kind": "gpu_lost", "target": {"job_nodes": 16, **among}})
