@@ -24,7 +24,8 @@ sys.path[:0] = [str(ROOT / "tests/lib"), str(ROOT / "tests/fakes")]
 from fake_nvml import FakeNvml
 from natsserver import NatsServer
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+from heeler.sim.demo.supervisor import cpu_s_of
+
 WARM_UP_S = 5.0
 
 PLAIN = """
@@ -43,12 +44,6 @@ while True:
         pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h); pynvml.nvmlDeviceGetComputeRunningProcesses(h)
     time.sleep(1.0)
 """
-
-
-def cpu_s(pid: int) -> float:
-    """Return the user and system seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def rss_mb(pid: int) -> float:
@@ -98,10 +93,10 @@ def measure(folder: Path, agent: Path, seconds: float) -> dict[str, Any]:
         }
         try:
             time.sleep(WARM_UP_S)
-            before = {name: cpu_s(child.pid) for name, child in children.items()}
+            before = {name: cpu_s_of(child.pid) for name, child in children.items()}
             time.sleep(seconds)
             return {
-                name: {"cpu_ratio": (cpu_s(child.pid) - before[name]) / seconds, "rss_mb": rss_mb(child.pid)}
+                name: {"cpu_ratio": (cpu_s_of(child.pid) - before[name]) / seconds, "rss_mb": rss_mb(child.pid)}
                 for name, child in children.items()
             }
         finally:

@@ -6,7 +6,7 @@ the leader opened while this instance stands by, keeps its id.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -136,6 +136,10 @@ class Book:
         else:
             del self.all[key]
         return (event,)
+
+    def close_kinds(self, kinds: Iterable[str], now_ns: int, why: str) -> list[Event]:
+        """Close all open findings of some kinds."""
+        return [event for found in self.of_kind(*kinds) for event in self.close(found.key, now_ns, why)]
 
     def confirm(self, now_ns: int) -> Sequence[Event]:
         """Say again what is open and due, and what was closed without being read back."""

@@ -87,7 +87,7 @@ class GpuLag:
         start = event.get("start_ts", 0)
         if event["event"] == "ended":
             self.ended_ns = now_ns
-            return self._close_all(book, now_ns, "the job ended")
+            return book.close_kinds(KINDS, now_ns, "the job ended")
         if self.ended_ns or (
             self.start_ns and start and start != self.start_ns
         ):  # requeued: another run of the same id
@@ -108,7 +108,7 @@ class GpuLag:
 
     def _finding(self, book: Book, finding: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
         if self.ended_ns:
-            return self._close_all(book, now_ns, "the job ended")
+            return book.close_kinds(KINDS, now_ns, "the job ended")
         if finding["kind"] not in ("xid", "gpu_lost") or finding["advice"] in ("none", "observe"):
             return NOTHING
         names = _names_in(finding["entity"])
@@ -158,9 +158,6 @@ class GpuLag:
             if now_ns - max(data_ts, adopted) > limit:
                 events += book.close(found.key, now_ns, "no more data")
         return events
-
-    def _close_all(self, book: Book, now_ns: int, why: str) -> list[Event]:
-        return [e for found in book.of_kind(*KINDS) for e in book.close(found.key, now_ns, why)]
 
     # A window.
 

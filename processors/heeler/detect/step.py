@@ -93,10 +93,7 @@ class NodeKey:
     def _node_state(self, state: Mapping[str, Any], now_ns: int) -> Events:
         resumed = self.context.node_state(state)
         if state.get("event") == "gone":
-            keys = [found.key for found in self.book.of_kind(*rules.NODE_KINDS)]
-            return [
-                event for key in keys for event in self.book.close(key, now_ns, "Slurm knows no such node any more")
-            ]
+            return self.book.close_kinds(rules.NODE_KINDS, now_ns, "Slurm knows no such node any more")
         return self.xid.resumed(self.book, now_ns) if resumed else NOTHING
 
     def tick(self, now_ns: int) -> Events:

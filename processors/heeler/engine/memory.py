@@ -4,13 +4,13 @@ It is what `heeler replay` runs, what tests of steps run, and the twin that the 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heeler.bus import encode
 from heeler.engine.intake import Refused, intake
-from heeler.engine.step import Counters, Event, Inbound, Step
+from heeler.engine.step import Counters, Event, Inbound, Sleeper, Step
 
 MAX_TICKS_AT_ONCE = 120
 EVERYONE = 64  # every so many ticks are for sleeping keys too: some have to be forgotten
@@ -45,7 +45,7 @@ class Keyed:
         self.states: dict[str, Any] = {}
         self.now_ns = 0
         self.ticker = Ticker(int((step.tick_s or 0) * 1e9))
-        self._asleep: Callable[[Any], bool] | None = getattr(step, "asleep", None)
+        self._asleep = step.asleep if isinstance(step, Sleeper) else None
         self._awake: dict[str, None] = {}  # with `asleep`, the keys that ticks are for
         self._ticks = 0
 

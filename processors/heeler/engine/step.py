@@ -10,7 +10,7 @@ returns is the state from then on, and None forgets the key.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from heeler.bus import ROUTES, TokenError, shard_of, unescape
 
@@ -104,6 +104,7 @@ class Step(Protocol):
         ...
 
 
+@runtime_checkable
 class Sleeper(Protocol):
     """What a step has besides when many of its keys wait for nothing."""
 

@@ -18,6 +18,12 @@ PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def cpu_s_of(pid: int) -> float:
+    """Return the user and system seconds that a process has used. Raises OSError where there is none."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _die_with_parent() -> None:
     """Ask the kernel to end this child should the demo itself be killed."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -63,10 +69,9 @@ class Child:
     def cpu_s(self) -> float | None:
         """Return the CPU time that the running process has used; None where it can't be read."""
         try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            return cpu_s_of(self.pid)
         except OSError:
             return None
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and whatever it started."""

@@ -5,6 +5,7 @@ BusError
  +- EncodeError    a message that the contract does not allow (a bug of the writer)
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,7 +82,7 @@ def check(kind: str, message: Any) -> dict[str, Any]:
 def _plain(err: Exception) -> str:
     """Return what is wrong; that a double is beyond the largest there is, is said of NaN and infinity only."""
     text = str(err)
-    return f"NaN or infinity{text[text.rfind(' - at') :]}" if "1.7976931348623157e+308" in text else text
+    return f"NaN or infinity{text[text.rfind(' - at') :]}" if str(sys.float_info.max) in text else text
 
 
 def check_columns(message: dict[str, Any]) -> None:
