@@ -9,22 +9,12 @@ import pytest
 from fake_nvml import FakeNvml
 from natsserver import NatsServer, wait_for
 from needs import need
+from nodeagent import agent_command
 from waiting import until
 
 from heeler.bus import Bus, decode, snapshot
 
 pytestmark = [pytest.mark.bus, pytest.mark.e2e, pytest.mark.timeout(120)]
-AGENT = Path(__file__).resolve().parents[2] / "bin/heeler-agent"
-
-
-def config(folder: Path, url: str, library: Path) -> Path:
-    path = folder / "agent.toml"
-    path.write_text(
-        f'cluster = "north"\nnode = "n1"\nboot_id = "boot"\nstate_dir = "{folder}/state"\nwindow = "1s"\n'
-        f'interval = "250ms"\nstatus_interval = "1s"\n[nats]\nservers = ["{url}"]\nconnect_jitter = "0s"\n'
-        f'[kmsg]\npath = "{folder}/kmsg"\n[nvml]\nlibrary = "{library}"\n[collectors]\nib = false\n'
-    )
-    return path
 
 
 async def codes(bus: Bus) -> list[int]:
@@ -40,8 +30,7 @@ async def test_kernel_events_survive_kill_9_and_an_outage_of_the_bus(
     need("agent")
     fake, kmsg, log = FakeNvml(tmp_path), tmp_path / "kmsg", tmp_path / "agent.log"
     fake.write("gpus 2\n")
-    kmsg.write_text("6,1,1000,-;Linux version 6.1.0\n")
-    argv = [str(AGENT), "run", "-config", str(config(tmp_path, nats_server.url, fake.library))]
+    argv = agent_command(tmp_path, cluster="north", node="n1", url=nats_server.url, library=fake.library)
 
     def start() -> "subprocess.Popen[bytes]":
         with log.open("ab") as out:

@@ -15,6 +15,7 @@ import pytest
 from fake_nvml import FakeNvml
 from natsserver import NatsServer
 from needs import need
+from nodeagent import agent_command
 from slurmfixture import slurm, slurm_cluster
 from slurmsandbox import Sandbox
 from waiting import until
@@ -25,8 +26,6 @@ from heeler.console.facts import Facts, checked
 __all__ = ["slurm", "slurm_cluster"]
 pytestmark = [pytest.mark.slurm, pytest.mark.bus, pytest.mark.e2e, pytest.mark.timeout(240)]
 
-ROOT = Path(__file__).resolve().parents[2]
-AGENT = ROOT / "bin/heeler-agent"
 HEELER = Path(sys.executable).parent / "heeler"
 CLUSTER = "sandbox"
 OPERATOR = "ADMIN: psu swap, do not touch"
@@ -59,16 +58,10 @@ class Site:
         folder.mkdir()
         self.nvml[node] = FakeNvml(folder)
         self.nvml[node].write(f"gpus 8\nseed {node}\nall busy\n")
-        self.kernel_log(node).write_text("6,1,1000,-;Linux version 6.1.0\n")
-        path = self.config(
-            f"agent-{node}",
-            f'cluster = "{CLUSTER}"\nnode = "{node}"\nboot_id = "boot-of-{node}"\nstate_dir = "{folder}/state"\n'
-            f'window = "1s"\ninterval = "250ms"\nstatus_interval = "1s"\n'
-            f'[nats]\nservers = ["{self.server.url}"]\nconnect_jitter = "0s"\n'
-            f'[kmsg]\npath = "{self.kernel_log(node)}"\n'
-            f'[nvml]\nlibrary = "{self.nvml[node].library}"\n[collectors]\nib = false\n',
+        command = agent_command(
+            folder, cluster=CLUSTER, node=node, url=self.server.url, library=self.nvml[node].library
         )
-        self.start(f"agent-{node}", AGENT, "run", "-config", path, env=self.nvml[node].env())
+        self.start(f"agent-{node}", *command, env=self.nvml[node].env())
 
     def bus_table(self) -> str:
         return f'[bus]\nservers = ["{self.server.url}"]\ncluster = "{CLUSTER}"\n'
