@@ -33,6 +33,17 @@ MEANS = {
     "nvlink_tx_bytes_per_s": 91_000_000_000.25,
     "nvlink_rx_bytes_per_s": 90_500_000_000,
     "fan_ratio": 0.0,
+    "power_instant_w": 633.75,
+    "temp_margin_c": 29,
+    "graphics_active_ratio": 0.99,
+    "int_active_ratio": 0.125,
+    "fp64_active_ratio": 0.0,
+    "fp32_active_ratio": 0.0625,
+    "fp16_active_ratio": 0.25,
+    "encoder_util_ratio": 0.0,
+    "decoder_util_ratio": 0.03,
+    "fb_reserved_bytes": 519_045_120,
+    "bar1_used_bytes": 1_048_576,
 }
 EXTREMES = {"power_w": 640.0, "temp_c": 60, "sm_clock_mhz": 1980, "util_ratio": 1}
 LASTS = {
@@ -67,6 +78,46 @@ LASTS = {
     "recovery_action": 0,
     "pstate": 0,
     "persistence": 1,
+    "power_limit_min_w": 200,
+    "power_limit_max_w": 700,
+    "temp_shutdown_c": 92,
+    "temp_gpu_max_c": 87,
+    "temp_mem_max_c": 95,
+    "clock_event_sw_power_cap_ns": 84_211_000_000,
+    "clock_event_sync_boost_ns": 0,
+    "clock_event_sw_thermal_ns": 0,
+    "clock_event_hw_thermal_ns": 0,
+    "clock_event_hw_power_brake_ns": 12_000,
+    "violation_board_limit_ns": 0,
+    "violation_low_utilization_ns": 0,
+    "violation_reliability_ns": 0,
+    "violation_sync_boost_ns": 0,
+    "violation_app_clocks_ns": 1_000_000,
+    "violation_base_clocks_ns": 0,
+    "retired_pages_pending": 0,
+    "pcie_correctable_errors": 3,
+    "pcie_nonfatal_errors": 0,
+    "pcie_fatal_errors": 0,
+    "pcie_recoveries": 41,
+    "nvlink_links": 18,
+    "nvlink_malformed_packets": 0,
+    "nvlink_buffer_overruns": 0,
+    "nvlink_receive_errors": 0,
+    "nvlink_remote_errors": 0,
+    "nvlink_general_errors": 0,
+    "nvlink_integrity_errors": 0,
+    "nvlink_xmit_discards": 0,
+    "nvlink_recoveries_ok": 1,
+    "nvlink_recoveries_failed": 0,
+    "nvlink_recovery_events": 1,
+    "nvlink_effective_errors": 0,
+    "nvlink_symbol_errors": 118,
+    "nvlink_effective_ber": 1.5e-254,
+    "nvlink_symbol_ber": 4.0e-11,
+    "fabric_state": 3,
+    "fabric_status": 0,
+    "ecc_mode": 1,
+    "mig_mode": 0,
 }
 FEW = ("power_w", "temp_c", "sm_clock_mhz", "util_ratio", "fb_used_bytes")
 
@@ -94,6 +145,18 @@ def gpus(count: int) -> dict[str, Any]:
         "pci": [f"0000:{0x1B + 3 * i:02x}:00" for i in range(count)],
         "minor": list(range(count)),
         "model": ["NVIDIA H100 80GB HBM3"] * count,
+    }
+
+
+def mig_of(count: int) -> dict[str, Any]:
+    """Return what MIG devices are part of: the last GPU is one of the first."""
+    rest: list[Any] = [None] * (count - 1)
+    return {
+        "parent": [*rest, uuid(0)],
+        "gi": [*rest, 7],
+        "ci": [*rest, 0],
+        "profile": [*rest, "1c.3g.40gb+me"],
+        "power_kind": [*(["average", "instant"] * count)[: count - 1], None],
     }
 
 
@@ -126,7 +189,7 @@ def gpu_sample_maximal() -> dict[str, Any]:
         **header(UNICODE_NODE, U64_MAX),
         "window_ns": 60 * SECOND,
         "reads": 60,
-        "gpu": gpus(count),
+        "gpu": gpus(count) | mig_of(count),
         "mean": {name: spread(value, count) for name, value in MEANS.items()},
         "min": {name: spread(value, count) for name, value in EXTREMES.items()},
         "max": {name: spread(value, count) for name, value in EXTREMES.items()},
@@ -134,6 +197,7 @@ def gpu_sample_maximal() -> dict[str, Any]:
         "absent": {"fan_ratio": "not_supported", "nvlink_crc_errors": "no_permission"},
         "state": ["ok", "lost", "hung", None] * 16,
         "procs": [[i, 4_194_304 - i, f"{900_000 + i}", U64_MAX] for i in range(count)],
+        "nvlinks": [[0, 17, False, {}], [1, 0, None, {}], [63, 5, True, {"crc_errors": U64_MAX, "symbol_ber": 1.5e-9}]],
     }
 
 
@@ -271,9 +335,88 @@ def ib_sample_maximal() -> dict[str, Any]:
         "counters": {"port_xmit_data": U64_MAX, "port_rcv_data": U64_MAX, "symbol_error": 65535},
         "saturated": ["symbol_error"],
         "absent": {"out_of_buffer": "no_permission"},
+        "pci": "10000:9a:00",
+        "lid": 65535,
+        "sm_lid": 1,
+        "carrier": False,
+        "operstate": "lowerlayerdown",
+        "carrier_changes": U64_MAX,
+        "carrier_down_count": U64_MAX,
+        "speed_mbps": 400_000,
+        "bond": "bond0",
     }
-    absent = {"sysfs": "error"}
-    return {**header(UNICODE_NODE, U64_MAX), "window_ns": U64_MAX, "ports": [port] * 16, "absent": absent}
+    slaves = [{"netdev": "ens1f0np0", "mii_status": "going back", "link_failures": U64_MAX}]
+    return {
+        **header(UNICODE_NODE, U64_MAX),
+        "window_ns": U64_MAX,
+        "ports": [port] * 16,
+        "bonds": [{"name": "bond0", "mode": "802.3ad", "mii_status": "up", "slaves": slaves}],
+        "absent": {"sysfs": "error"},
+    }
+
+
+def host_sample() -> dict[str, Any]:
+    """Return a busy node without pressure information."""
+    return {
+        **header(),
+        "window_ns": 10 * SECOND,
+        "cpus": 224,
+        "cpu_ratio": {"user": 0.31, "system": 0.02, "idle": 0.66, "iowait": 0.01},
+        "load1": 71.5,
+        "procs_running": 70,
+        "memory_bytes": {"total": 2_164_663_517_184, "available": 1_800_000_000_000},
+        "aer": [
+            {"pci": "0000:3b:00.0", "class": "gpu", "correctable": 3, "nonfatal": 0, "fatal": 0, "errors": {"RxErr": 3}}
+        ],
+        "absent": {"pressure": "not_supported"},
+    }
+
+
+def host_sample_maximal() -> dict[str, Any]:
+    """Every key, counters as high as they go."""
+    pressure = {"avg10_ratio": 0.0212, "avg60_ratio": 0.5, "avg300_ratio": 1.0, "total_s": 123_456.789}
+    device = {"pci": "10000:01:00.0", "class": "nvme", "parent": "10000:00:01.0", "errors": {"BadTLP": U64_MAX}}
+    return {
+        **host_sample(),
+        **header(UNICODE_NODE, U64_MAX),
+        "window_ns": U64_MAX,
+        "load5": 0.25,
+        "load15": 0,
+        "procs_blocked": 7,
+        "threads_uninterruptible": 3,
+        "uninterruptible": [{"pid": 4_194_304, "comm": "训练-worker", "job_id": "81234"}],
+        "memory_bytes": {"total": U64_MAX, "swap_free": 0},
+        "pressure": {"memory_full": pressure, "io_some": pressure},
+        "aer": [{**device, "correctable": U64_MAX, "nonfatal": 0, "fatal": 0}] * 16,
+        "absent": {"aer": "no_permission"},
+    }
+
+
+def switch_sample() -> dict[str, Any]:
+    """Return one switch and one of its links."""
+    return {
+        **header(),
+        "window_ns": 30 * SECOND,
+        "switches": [{"switch": 0, "values": {"temp_c": 41}}],
+        "links": [{"switch": 0, "link": 33, "values": {"tx_bytes_per_s": 41_000_000_000.5}}],
+    }
+
+
+def switch_sample_maximal() -> dict[str, Any]:
+    """Every key of a switch and of a link."""
+    one = {
+        "switch": 5,
+        "uuid": "SWX-5d1a0000",
+        "pci": "0000:c4:00",
+        "values": {"power_w": 81.25, "fatal_errors": U64_MAX},
+    }
+    return {
+        **switch_sample(),
+        **header(UNICODE_NODE, U64_MAX),
+        "switches": [one] * 6,
+        "links": [{"switch": 5, "link": 63, "values": {}}],
+        "absent": {"voltage_v": "not_supported"},
+    }
 
 
 def agent_status() -> dict[str, Any]:
@@ -315,6 +458,7 @@ def agent_status_maximal() -> dict[str, Any]:
                 "readings": U64_MAX,
                 "failures": U64_MAX,
                 "skipped": U64_MAX,
+                "counts": {"rejected": U64_MAX},
             },
         },
         "dropped_samples": U64_MAX,
@@ -323,6 +467,8 @@ def agent_status_maximal() -> dict[str, Any]:
         "dropped_events": U64_MAX,
         "cpu_s": 86400,
         "rss_bytes": U64_MAX,
+        "goroutines": 41,
+        "open_fds": U64_MAX,
     }
 
 
@@ -355,6 +501,10 @@ def inventory_maximal() -> dict[str, Any]:
         "fb_total_bytes": U64_MAX,
         "mig": True,
         "numa": -1,
+        "architecture": "hopper",
+        "board_part": "692-2G520-0200-000",
+        "mig_devices": [{"uuid": "MIG-5d1a0000", "gi": 7, "ci": 0, "profile": "1g.10gb", "fb_total_bytes": U64_MAX}],
+        "nvlinks": [{"link": 17, "version": 5, "remote_pci": "0000:c4:00", "remote_type": "switch"}],
     }
     hca = {
         "device": "bnxt_re0",

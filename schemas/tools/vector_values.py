@@ -13,6 +13,8 @@ from vector_node import (
     agent_status_maximal,
     gpu_sample,
     gpu_sample_maximal,
+    host_sample,
+    host_sample_maximal,
     ib_sample,
     ib_sample_maximal,
     inventory,
@@ -23,6 +25,8 @@ from vector_node import (
     kernel_event_maximal,
     prolog_event,
     prolog_event_maximal,
+    switch_sample,
+    switch_sample_maximal,
     uuid,
 )
 
@@ -266,6 +270,8 @@ def dead_letter_maximal() -> dict[str, Any]:
 TYPICAL: dict[str, Any] = {
     "GpuSample": gpu_sample(),
     "IbSample": ib_sample(),
+    "HostSample": host_sample(),
+    "SwitchSample": switch_sample(),
     "KernelEvent": kernel_event(),
     "AgentStatus": agent_status(),
     "Inventory": inventory(),
@@ -282,6 +288,8 @@ TYPICAL: dict[str, Any] = {
 MAXIMAL: dict[str, Any] = {
     "GpuSample": gpu_sample_maximal(),
     "IbSample": ib_sample_maximal(),
+    "HostSample": host_sample_maximal(),
+    "SwitchSample": switch_sample_maximal(),
     "KernelEvent": kernel_event_maximal(),
     "AgentStatus": agent_status_maximal(),
     "Inventory": inventory_maximal(),

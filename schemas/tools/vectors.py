@@ -235,6 +235,7 @@ NAN, INF = float("nan"), float("inf")
 _ENTITY = TYPICAL["Finding"]["entity"]
 BAD_NESTED: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
     "IbSample": {
+        "missing_slave": ({"bonds": [{"name": "bond0", "slaves": [{}]}]}, "netdev of a slave is required"),
         "missing_ports_device": ({"ports": [{"port": 1}]}, "device of a port is required"),
         "ports_not_maps": ({"ports": ["mlx5_0"]}, "a port is a string"),
         "negative_counter": (
@@ -247,13 +248,30 @@ BAD_NESTED: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
         ),
         "nan_rate": ({"ports": [{"device": "mlx5_0", "port": 1, "rate_gbps": NAN}]}, "rate_gbps is NaN"),
     },
+    "HostSample": {
+        "ratio_string": ({"cpu_ratio": {"user": "31%"}}, "a ratio is a string"),
+        "negative_bytes": ({"memory_bytes": {"total": -1}}, "a size is negative"),
+        "missing_aer_pci": ({"aer": [{"correctable": 1}]}, "pci of a device is required"),
+        "pressure_number": ({"pressure": {"io_some": 0.5}}, "the pressure of a resource is a number"),
+        "nan_load": ({"load1": NAN}, "load1 is NaN"),
+    },
+    "SwitchSample": {
+        "missing_link": ({"links": [{"switch": 0}]}, "link is required"),
+        "value_string": ({"switches": [{"switch": 0, "values": {"temp_c": "41"}}]}, "a value is a string"),
+    },
     "KernelEvent": {"witness_not_a_list": ({"witness": "kmsg"}, "witness is a string")},
     "AgentStatus": {
         "collectors_list": ({"collectors": []}, "collectors is an array"),
         "bin_key_nested": ({"collectors": {b"nvml": {"state": "ok"}}}, "a key of collectors is binary"),
         "nan_cpu": ({"cpu_s": NAN}, "cpu_s is NaN"),
     },
-    "Inventory": {"missing_gpus_uuid": ({"gpus": [{"index": 0}]}, "uuid of a GPU is required")},
+    "Inventory": {
+        "missing_gpus_uuid": ({"gpus": [{"index": 0}]}, "uuid of a GPU is required"),
+        "missing_mig_uuid": (
+            {"gpus": [{"uuid": "GPU-0", "mig_devices": [{"gi": 1}]}]},
+            "uuid of a MIG device is required",
+        ),
+    },
     "PrologEvent": {"float_index": ({"indices": [0.0]}, "an index is a float")},
     "JobEvent": {
         "gpus_not_lists": ({"gpus": {"gpu-a07": 8}}, "the indices of a node are an integer"),
@@ -315,6 +333,8 @@ def bad_columns(kind: str) -> dict[str, tuple[dict[str, Any], str]]:
         "missing_gpu_uuid": ({"gpu": {"index": [0] * 8}}, "uuid of gpu is required"),
         "index_length": ({"gpu": {**gpu, "index": [0]}}, "index has 1 entry for 8 GPUs"),
         "index_float": ({"gpu": {**gpu, "index": [0.0] * 8}}, "an index is a float"),
+        "parent_length": ({"gpu": {**gpu, "parent": [None]}}, "parent has 1 entry for 8 GPUs"),
+        "nvlinks_not_lists": ({"nvlinks": [{"link": 1}]}, "an NVLink is a map"),
         "state_length": ({"state": ["ok"]}, "state has 1 entry for 8 GPUs"),
     }
     if kind == "JobSample":

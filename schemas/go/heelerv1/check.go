@@ -25,7 +25,15 @@ func required(messageType string) *need {
 	case "JobSample":
 		return sampleNeed("job", "shard")
 	case "IbSample":
-		return nodeNeed(map[string]*need{"ports[]": {keys: []string{"device", "port"}}}, "ports")
+		return nodeNeed(map[string]*need{"ports[]": {keys: []string{"device", "port"}}, "bonds[]": bondNeed()}, "ports")
+	case "HostSample":
+		return nodeNeed(map[string]*need{
+			"uninterruptible[]": {keys: []string{"pid"}}, "aer[]": {keys: []string{"pci"}},
+		})
+	case "SwitchSample":
+		return nodeNeed(map[string]*need{
+			"switches[]": {keys: []string{"switch"}}, "links[]": {keys: []string{"switch", "link"}},
+		}, "switches")
 	case "KernelEvent":
 		return nodeNeed(nil, "kind")
 	case "JobKernelEvent":
@@ -34,7 +42,7 @@ func required(messageType string) *need {
 		return nodeNeed(nil, "collectors")
 	case "Inventory":
 		return nodeNeed(map[string]*need{
-			"gpus[]": {keys: []string{"uuid"}}, "hcas[]": {keys: []string{"device"}},
+			"gpus[]": gpuNeed(), "hcas[]": {keys: []string{"device"}},
 		}, "gpus")
 	case "PrologEvent":
 		return nodeNeed(nil, "event", "job_id")
@@ -57,6 +65,17 @@ func required(messageType string) *need {
 
 func nodeNeed(sub map[string]*need, more ...string) *need {
 	return &need{keys: append(slices.Clone(nodeKeys), more...), sub: sub}
+}
+
+func bondNeed() *need {
+	slaves := &need{keys: []string{"netdev"}}
+	return &need{keys: []string{"name"}, sub: map[string]*need{"slaves[]": slaves}}
+}
+
+func gpuNeed() *need {
+	return &need{keys: []string{"uuid"}, sub: map[string]*need{
+		"mig_devices[]": {keys: []string{"uuid"}}, "nvlinks[]": {keys: []string{"link"}},
+	}}
 }
 
 func sampleNeed(more ...string) *need {
@@ -110,7 +129,8 @@ func (m *IbSample) settle() {
 
 func (m *KernelEvent) settle() {
 	oneOf(&m.Kind, KindXid, KindSxid, KindGpuLost, KindGpuUUID, KindAer, KindMce, KindEdac, KindOom, KindHungTask,
-		KindSoftLockup, KindLink, KindMlx5, KindNvme, KindFsReadonly, KindRmInit, KindPeermem, KindGap, KindFlood)
+		KindSoftLockup, KindLink, KindMlx5, KindNvme, KindFsReadonly, KindRmInit, KindPeermem,
+		KindGpuEvent, KindThermal, KindRaid, KindNvlink, KindGap, KindFlood)
 	optionalOneOf(&m.GpuState, GpuOK, GpuLost, GpuHung)
 }
 
@@ -122,6 +142,10 @@ func (m *AgentStatus) settle() {
 }
 
 func (m *Inventory) settle() {}
+
+func (m *HostSample) settle() {}
+
+func (m *SwitchSample) settle() {}
 
 func (m *PrologEvent) settle() { oneOf(&m.Event, "started", "ended") }
 
@@ -195,7 +219,9 @@ func (m *GpuSample) check() error {
 	}
 	for what, have := range map[string]int{
 		"gpu.index": lengthOr(m.GPU.Index, n), "gpu.pci": lengthOr(m.GPU.PCI, n),
-		"gpu.minor": lengthOr(m.GPU.Minor, n), "gpu.model": lengthOr(m.GPU.Model, n), "state": lengthOr(m.State, n),
+		"gpu.minor": lengthOr(m.GPU.Minor, n), "gpu.model": lengthOr(m.GPU.Model, n),
+		"gpu.parent": lengthOr(m.GPU.Parent, n), "gpu.gi": lengthOr(m.GPU.GI, n), "gpu.ci": lengthOr(m.GPU.CI, n),
+		"gpu.profile": lengthOr(m.GPU.Profile, n), "gpu.power_kind": lengthOr(m.GPU.PowerKind, n), "state": lengthOr(m.State, n),
 	} {
 		if have != n {
 			return lengthError(what, have, n)
@@ -204,6 +230,11 @@ func (m *GpuSample) check() error {
 	for _, p := range m.Procs {
 		if p.GPU < 0 || p.GPU >= n {
 			return fmt.Errorf("process %d is on GPU %d of %d", p.PID, p.GPU, n)
+		}
+	}
+	for _, l := range m.NVLinks {
+		if l.GPU < 0 || l.GPU >= n {
+			return fmt.Errorf("NVLink %d is on GPU %d of %d", l.Link, l.GPU, n)
 		}
 	}
 	return nil

@@ -44,6 +44,10 @@ func New(messageType string) Message {
 		return &GpuSample{}
 	case "IbSample":
 		return &IbSample{}
+	case "HostSample":
+		return &HostSample{}
+	case "SwitchSample":
+		return &SwitchSample{}
 	case "KernelEvent":
 		return &KernelEvent{}
 	case "AgentStatus":
@@ -76,7 +80,7 @@ func New(messageType string) Message {
 // Types are the names of all message types.
 func Types() []string {
 	return []string{
-		"GpuSample", "IbSample", "KernelEvent", "AgentStatus", "Inventory", "PrologEvent", "JobEvent", "NodeState",
+		"GpuSample", "IbSample", "HostSample", "SwitchSample", "KernelEvent", "AgentStatus", "Inventory", "PrologEvent", "JobEvent", "NodeState",
 		"ClusterState", "JobSample", "JobKernelEvent", "Finding", "DrainAction", "DeadLetter",
 	}
 }
@@ -132,6 +136,12 @@ func (*GpuSample) Type() string { return "GpuSample" }
 func (*IbSample) Type() string { return "IbSample" }
 
 // Type implements [Message].
+func (*HostSample) Type() string { return "HostSample" }
+
+// Type implements [Message].
+func (*SwitchSample) Type() string { return "SwitchSample" }
+
+// Type implements [Message].
 func (*KernelEvent) Type() string { return "KernelEvent" }
 
 // Type implements [Message].
@@ -180,6 +190,12 @@ func (m *GpuSample) Subject() (string, error) { return subject(m.Cluster, "gpu.s
 
 // Subject implements [Message].
 func (m *IbSample) Subject() (string, error) { return subject(m.Cluster, "ib.sample", m.Node) }
+
+// Subject implements [Message].
+func (m *HostSample) Subject() (string, error) { return subject(m.Cluster, "host.sample", m.Node) }
+
+// Subject implements [Message].
+func (m *SwitchSample) Subject() (string, error) { return subject(m.Cluster, "switch.sample", m.Node) }
 
 // Subject implements [Message].
 func (m *KernelEvent) Subject() (string, error) { return subject(m.Cluster, "kernel.event", m.Node) }

@@ -40,6 +40,8 @@ type GpuSample struct {
 	State []*GpuState `msg:"state,omitempty,allownil"`
 	// Procs are the compute processes.
 	Procs []Proc `msg:"procs,omitempty,allownil"`
+	// NVLinks are the links that are not up, could not be read or have counted something.
+	NVLinks []NVLinkRow `msg:"nvlinks,omitempty,allownil"`
 }
 
 // Column has one Value per GPU.
@@ -57,6 +59,14 @@ type GpuColumns struct {
 	Minor []*int64 `msg:"minor,omitempty,allownil"`
 	// Model is the product name.
 	Model []*string `msg:"model,omitempty,allownil"`
+	// Parent is, for a MIG device, the UUID of its GPU.
+	Parent []*string `msg:"parent,omitempty,allownil"`
+	// GI, CI and Profile are those of a MIG device.
+	GI      []*int64  `msg:"gi,omitempty,allownil"`
+	CI      []*int64  `msg:"ci,omitempty,allownil"`
+	Profile []*string `msg:"profile,omitempty,allownil"`
+	// PowerKind says what power_w is: average or instant.
+	PowerKind []*string `msg:"power_kind,omitempty,allownil"`
 }
 
 // GpuState says whether a GPU answers.
@@ -77,6 +87,8 @@ type IbSample struct {
 	WindowNS *uint64 `msg:"window_ns,omitempty"`
 	// Ports are in the order of device and port.
 	Ports []IbPort `msg:"ports"`
+	// Bonds are those of the ports' netdevs.
+	Bonds []Bond `msg:"bonds,omitempty,allownil"`
 	// Absent says what could not be read at all, and why.
 	Absent map[string]string `msg:"absent,omitempty,allownil"`
 }
@@ -98,6 +110,33 @@ type IbPort struct {
 	Saturated []string `msg:"saturated,omitempty,allownil"`
 	// Absent names counters and files that could not be read, and why.
 	Absent map[string]string `msg:"absent,omitempty,allownil"`
+	// PCI is the address as 0000:3b:00.
+	PCI   string  `msg:"pci,omitempty"`
+	LID   *uint64 `msg:"lid,omitempty"`
+	SMLID *uint64 `msg:"sm_lid,omitempty"`
+	// Carrier and what follows are of the netdev.
+	Carrier          *bool   `msg:"carrier,omitempty"`
+	Operstate        string  `msg:"operstate,omitempty"`
+	CarrierChanges   *uint64 `msg:"carrier_changes,omitempty"`
+	CarrierDownCount *uint64 `msg:"carrier_down_count,omitempty"`
+	SpeedMbps        *uint64 `msg:"speed_mbps,omitempty"`
+	// Bond is the bond that the netdev belongs to.
+	Bond string `msg:"bond,omitempty"`
+}
+
+// Bond is a bonding interface.
+type Bond struct {
+	Name      string      `msg:"name"`
+	Mode      string      `msg:"mode,omitempty"`
+	MIIStatus string      `msg:"mii_status,omitempty"`
+	Slaves    []BondSlave `msg:"slaves,omitempty,allownil"`
+}
+
+// BondSlave is a member of a bond.
+type BondSlave struct {
+	Netdev       string  `msg:"netdev"`
+	MIIStatus    string  `msg:"mii_status,omitempty"`
+	LinkFailures *uint64 `msg:"link_failures,omitempty"`
 }
 
 // LinkLayer is infiniband, ethernet or unknown.
@@ -109,6 +148,87 @@ type IbState string
 // IbPhysState is the physical state of a port: sleep, polling, disabled, training, link_up, link_error_recovery,
 // phy_test or unknown.
 type IbPhysState string
+
+// HostSample is what a node's processors, memory and PCIe are doing.
+type HostSample struct {
+	Header `msg:",flatten"`
+	// WindowNS is the time since the previous sample of this writer.
+	WindowNS *uint64 `msg:"window_ns,omitempty"`
+	CPUs     *uint64 `msg:"cpus,omitempty"`
+	// CPURatio is the share of all CPU time in the window, by kind.
+	CPURatio map[string]Number `msg:"cpu_ratio,omitempty,allownil"`
+	Load1    *Number           `msg:"load1,omitempty"`
+	Load5    *Number           `msg:"load5,omitempty"`
+	Load15   *Number           `msg:"load15,omitempty"`
+	// ProcsRunning and ProcsBlocked are threads, as /proc/stat counts them.
+	ProcsRunning *uint64 `msg:"procs_running,omitempty"`
+	ProcsBlocked *uint64 `msg:"procs_blocked,omitempty"`
+	// ThreadsUninterruptible are in state D; Uninterruptible names some of their processes.
+	ThreadsUninterruptible *uint64               `msg:"threads_uninterruptible,omitempty"`
+	Uninterruptible        []UninterruptibleProc `msg:"uninterruptible,omitempty,allownil"`
+	MemoryBytes            map[string]uint64     `msg:"memory_bytes,omitempty,allownil"`
+	// Pressure is by resource and degree, such as memory_full.
+	Pressure map[string]Pressure `msg:"pressure,omitempty,allownil"`
+	Aer      []AerCounters       `msg:"aer,omitempty,allownil"`
+	// Absent says what could not be read, and why.
+	Absent map[string]string `msg:"absent,omitempty,allownil"`
+}
+
+// UninterruptibleProc is a process with a thread in state D.
+type UninterruptibleProc struct {
+	PID   uint64 `msg:"pid"`
+	Comm  string `msg:"comm,omitempty"`
+	JobID string `msg:"job_id,omitempty"`
+}
+
+// Pressure is how much tasks waited for a resource.
+type Pressure struct {
+	Avg10Ratio  *Number `msg:"avg10_ratio,omitempty"`
+	Avg60Ratio  *Number `msg:"avg60_ratio,omitempty"`
+	Avg300Ratio *Number `msg:"avg300_ratio,omitempty"`
+	TotalS      *Number `msg:"total_s,omitempty"`
+}
+
+// AerCounters are the PCIe errors of a device since boot.
+type AerCounters struct {
+	// PCI is the address with its function, as 0000:3b:00.0.
+	PCI string `msg:"pci"`
+	// Class is gpu, network, infiniband, nvme, bridge or other.
+	Class string `msg:"class,omitempty"`
+	// Parent is the port above it.
+	Parent      string  `msg:"parent,omitempty"`
+	Correctable *uint64 `msg:"correctable,omitempty"`
+	Nonfatal    *uint64 `msg:"nonfatal,omitempty"`
+	Fatal       *uint64 `msg:"fatal,omitempty"`
+	// Errors are the kinds that have counted something, as the kernel names them.
+	Errors map[string]uint64 `msg:"errors,omitempty,allownil"`
+}
+
+// SwitchSample holds the NVSwitches of a node, as DCGM shows them.
+type SwitchSample struct {
+	Header `msg:",flatten"`
+	// WindowNS is the time since the previous sample of this writer.
+	WindowNS *uint64        `msg:"window_ns,omitempty"`
+	Switches []NVSwitch     `msg:"switches"`
+	Links    []NVSwitchLink `msg:"links,omitempty,allownil"`
+	// Absent says what could not be read, and why.
+	Absent map[string]string `msg:"absent,omitempty,allownil"`
+}
+
+// NVSwitch is one switch; the names of its values tell their units.
+type NVSwitch struct {
+	Switch uint64           `msg:"switch"`
+	UUID   string           `msg:"uuid,omitempty"`
+	PCI    string           `msg:"pci,omitempty"`
+	Values map[string]Value `msg:"values,omitempty,allownil"`
+}
+
+// NVSwitchLink is one link of a switch.
+type NVSwitchLink struct {
+	Switch uint64           `msg:"switch"`
+	Link   uint64           `msg:"link"`
+	Values map[string]Value `msg:"values,omitempty,allownil"`
+}
 
 // KernelEvent is a kernel log line that matters, parsed into facts.
 type KernelEvent struct {
@@ -170,6 +290,10 @@ const (
 	KindFsReadonly EventKind = "fs_readonly"
 	KindRmInit     EventKind = "rm_init"
 	KindPeermem    EventKind = "peermem"
+	KindGpuEvent   EventKind = "gpu_event" // an event of NVML that is no XID
+	KindThermal    EventKind = "thermal"
+	KindRaid       EventKind = "raid"
+	KindNvlink     EventKind = "nvlink"
 	KindGap        EventKind = "gap"
 	KindFlood      EventKind = "flood"
 	KindUnknown    EventKind = "unknown"
@@ -198,6 +322,9 @@ type AgentStatus struct {
 	// CPUS is the CPU time used since start, in seconds.
 	CPUS     *Number `msg:"cpu_s,omitempty"`
 	RSSBytes *uint64 `msg:"rss_bytes,omitempty"`
+	// Goroutines and OpenFDs are the agent's own.
+	Goroutines *uint64 `msg:"goroutines,omitempty"`
+	OpenFDs    *uint64 `msg:"open_fds,omitempty"`
 }
 
 // CollectorStatus is how one collector is doing.
@@ -210,8 +337,7 @@ type CollectorStatus struct {
 	Readings      *uint64 `msg:"readings,omitempty"`
 	Failures      *uint64 `msg:"failures,omitempty"`
 	Skipped       *uint64 `msg:"skipped,omitempty"`
-	// Counts are the collector's own counters, such as rejected readings. An addition to the schema's keys, which
-	// readers that do not know it ignore.
+	// Counts are the collector's own counters, such as rejected readings.
 	Counts map[string]uint64 `msg:"counts,omitempty,allownil"`
 }
 
@@ -253,6 +379,29 @@ type Gpu struct {
 	FBTotalBytes *uint64 `msg:"fb_total_bytes,omitempty"`
 	MIG          *bool   `msg:"mig,omitempty"`
 	NUMA         *int64  `msg:"numa,omitempty"`
+	Architecture string  `msg:"architecture,omitempty"`
+	BoardPart    string  `msg:"board_part,omitempty"`
+	// MIGDevices are there where MIG mode is on.
+	MIGDevices []MIGDevice `msg:"mig_devices,omitempty,allownil"`
+	NVLinks    []NVLink    `msg:"nvlinks,omitempty,allownil"`
+}
+
+// MIGDevice is a part of a GPU that works as one of its own.
+type MIGDevice struct {
+	UUID         string  `msg:"uuid"`
+	GI           *uint64 `msg:"gi,omitempty"`
+	CI           *uint64 `msg:"ci,omitempty"`
+	Profile      string  `msg:"profile,omitempty"`
+	FBTotalBytes *uint64 `msg:"fb_total_bytes,omitempty"`
+}
+
+// NVLink is a link of a GPU and what it leads to.
+type NVLink struct {
+	Link      uint64  `msg:"link"`
+	Version   *uint64 `msg:"version,omitempty"`
+	RemotePCI string  `msg:"remote_pci,omitempty"`
+	// RemoteType is gpu, switch, npu or unknown.
+	RemoteType string `msg:"remote_type,omitempty"`
 }
 
 // Hca is one port of a host channel adapter.

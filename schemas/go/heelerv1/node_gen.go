@@ -7,11 +7,262 @@ import (
 )
 
 // MarshalMsg implements msgp.Marshaler
+func (z *AerCounters) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(7)
+	var zb0001Mask uint8 /* 7 bits */
+	_ = zb0001Mask
+	if z.Class == "" {
+		zb0001Len--
+		zb0001Mask |= 0x2
+	}
+	if z.Parent == "" {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	if z.Correctable == nil {
+		zb0001Len--
+		zb0001Mask |= 0x8
+	}
+	if z.Nonfatal == nil {
+		zb0001Len--
+		zb0001Mask |= 0x10
+	}
+	if z.Fatal == nil {
+		zb0001Len--
+		zb0001Mask |= 0x20
+	}
+	if z.Errors == nil {
+		zb0001Len--
+		zb0001Mask |= 0x40
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "pci"
+		o = append(o, 0xa3, 0x70, 0x63, 0x69)
+		o = msgp.AppendString(o, z.PCI)
+		if (zb0001Mask & 0x2) == 0 { // if not omitted
+			// string "class"
+			o = append(o, 0xa5, 0x63, 0x6c, 0x61, 0x73, 0x73)
+			o = msgp.AppendString(o, z.Class)
+		}
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "parent"
+			o = append(o, 0xa6, 0x70, 0x61, 0x72, 0x65, 0x6e, 0x74)
+			o = msgp.AppendString(o, z.Parent)
+		}
+		if (zb0001Mask & 0x8) == 0 { // if not omitted
+			// string "correctable"
+			o = append(o, 0xab, 0x63, 0x6f, 0x72, 0x72, 0x65, 0x63, 0x74, 0x61, 0x62, 0x6c, 0x65)
+			if z.Correctable == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.Correctable)
+			}
+		}
+		if (zb0001Mask & 0x10) == 0 { // if not omitted
+			// string "nonfatal"
+			o = append(o, 0xa8, 0x6e, 0x6f, 0x6e, 0x66, 0x61, 0x74, 0x61, 0x6c)
+			if z.Nonfatal == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.Nonfatal)
+			}
+		}
+		if (zb0001Mask & 0x20) == 0 { // if not omitted
+			// string "fatal"
+			o = append(o, 0xa5, 0x66, 0x61, 0x74, 0x61, 0x6c)
+			if z.Fatal == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.Fatal)
+			}
+		}
+		if (zb0001Mask & 0x40) == 0 { // if not omitted
+			// string "errors"
+			o = append(o, 0xa6, 0x65, 0x72, 0x72, 0x6f, 0x72, 0x73)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Errors)))
+			for za0001, za0002 := range z.Errors {
+				o = msgp.AppendString(o, za0001)
+				o = msgp.AppendUint64(o, za0002)
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *AerCounters) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "pci":
+			z.PCI, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "PCI")
+				return
+			}
+		case "class":
+			z.Class, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Class")
+				return
+			}
+		case "parent":
+			z.Parent, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Parent")
+				return
+			}
+		case "correctable":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Correctable = nil
+			} else {
+				if z.Correctable == nil {
+					z.Correctable = new(uint64)
+				}
+				*z.Correctable, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Correctable")
+					return
+				}
+			}
+		case "nonfatal":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Nonfatal = nil
+			} else {
+				if z.Nonfatal == nil {
+					z.Nonfatal = new(uint64)
+				}
+				*z.Nonfatal, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Nonfatal")
+					return
+				}
+			}
+		case "fatal":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Fatal = nil
+			} else {
+				if z.Fatal == nil {
+					z.Fatal = new(uint64)
+				}
+				*z.Fatal, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Fatal")
+					return
+				}
+			}
+		case "errors":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Errors = nil
+			} else {
+				var zb0002 uint32
+				zb0002, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Errors")
+					return
+				}
+				if z.Errors == nil {
+					z.Errors = make(map[string]uint64, zb0002)
+				} else if len(z.Errors) > 0 {
+					clear(z.Errors)
+				}
+				for zb0002 > 0 {
+					var za0002 uint64
+					zb0002--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Errors")
+						return
+					}
+					za0002, bts, err = msgp.ReadUint64Bytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Errors", za0001)
+						return
+					}
+					z.Errors[za0001] = za0002
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *AerCounters) Msgsize() (s int) {
+	s = 1 + 4 + msgp.StringPrefixSize + len(z.PCI) + 6 + msgp.StringPrefixSize + len(z.Class) + 7 + msgp.StringPrefixSize + len(z.Parent) + 12
+	if z.Correctable == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 9
+	if z.Nonfatal == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 6
+	if z.Fatal == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 7 + msgp.MapHeaderSize
+	if z.Errors != nil {
+		for za0001, za0002 := range z.Errors {
+			_ = za0002
+			s += msgp.StringPrefixSize + len(za0001) + msgp.Uint64Size
+		}
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
 func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(18)
-	var zb0001Mask uint32 /* 18 bits */
+	zb0001Len := uint32(20)
+	var zb0001Mask uint32 /* 20 bits */
 	_ = zb0001Mask
 	if z.Version == "" {
 		zb0001Len--
@@ -56,6 +307,14 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 	if z.RSSBytes == nil {
 		zb0001Len--
 		zb0001Mask |= 0x20000
+	}
+	if z.Goroutines == nil {
+		zb0001Len--
+		zb0001Mask |= 0x40000
+	}
+	if z.OpenFDs == nil {
+		zb0001Len--
+		zb0001Mask |= 0x80000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -184,6 +443,24 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendNil(o)
 			} else {
 				o = msgp.AppendUint64(o, *z.RSSBytes)
+			}
+		}
+		if (zb0001Mask & 0x40000) == 0 { // if not omitted
+			// string "goroutines"
+			o = append(o, 0xaa, 0x67, 0x6f, 0x72, 0x6f, 0x75, 0x74, 0x69, 0x6e, 0x65, 0x73)
+			if z.Goroutines == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.Goroutines)
+			}
+		}
+		if (zb0001Mask & 0x80000) == 0 { // if not omitted
+			// string "open_fds"
+			o = append(o, 0xa8, 0x6f, 0x70, 0x65, 0x6e, 0x5f, 0x66, 0x64, 0x73)
+			if z.OpenFDs == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.OpenFDs)
 			}
 		}
 	}
@@ -437,6 +714,40 @@ func (z *AgentStatus) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					return
 				}
 			}
+		case "goroutines":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Goroutines = nil
+			} else {
+				if z.Goroutines == nil {
+					z.Goroutines = new(uint64)
+				}
+				*z.Goroutines, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Goroutines")
+					return
+				}
+			}
+		case "open_fds":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.OpenFDs = nil
+			} else {
+				if z.OpenFDs == nil {
+					z.OpenFDs = new(uint64)
+				}
+				*z.OpenFDs, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "OpenFDs")
+					return
+				}
+			}
 		default:
 			bts, err = msgp.Skip(bts)
 			if err != nil {
@@ -508,6 +819,263 @@ func (z *AgentStatus) Msgsize() (s int) {
 	}
 	s += 10
 	if z.RSSBytes == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 11
+	if z.Goroutines == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 9
+	if z.OpenFDs == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z *Bond) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(4)
+	var zb0001Mask uint8 /* 4 bits */
+	_ = zb0001Mask
+	if z.Mode == "" {
+		zb0001Len--
+		zb0001Mask |= 0x2
+	}
+	if z.MIIStatus == "" {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	if z.Slaves == nil {
+		zb0001Len--
+		zb0001Mask |= 0x8
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "name"
+		o = append(o, 0xa4, 0x6e, 0x61, 0x6d, 0x65)
+		o = msgp.AppendString(o, z.Name)
+		if (zb0001Mask & 0x2) == 0 { // if not omitted
+			// string "mode"
+			o = append(o, 0xa4, 0x6d, 0x6f, 0x64, 0x65)
+			o = msgp.AppendString(o, z.Mode)
+		}
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "mii_status"
+			o = append(o, 0xaa, 0x6d, 0x69, 0x69, 0x5f, 0x73, 0x74, 0x61, 0x74, 0x75, 0x73)
+			o = msgp.AppendString(o, z.MIIStatus)
+		}
+		if (zb0001Mask & 0x8) == 0 { // if not omitted
+			// string "slaves"
+			o = append(o, 0xa6, 0x73, 0x6c, 0x61, 0x76, 0x65, 0x73)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Slaves)))
+			for za0001 := range z.Slaves {
+				o, err = z.Slaves[za0001].MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Slaves", za0001)
+					return
+				}
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *Bond) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "name":
+			z.Name, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Name")
+				return
+			}
+		case "mode":
+			z.Mode, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Mode")
+				return
+			}
+		case "mii_status":
+			z.MIIStatus, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "MIIStatus")
+				return
+			}
+		case "slaves":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Slaves = nil
+			} else {
+				var zb0002 uint32
+				zb0002, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Slaves")
+					return
+				}
+				if z.Slaves != nil && cap(z.Slaves) >= int(zb0002) {
+					z.Slaves = (z.Slaves)[:zb0002]
+				} else {
+					z.Slaves = make([]BondSlave, zb0002)
+				}
+				for za0001 := range z.Slaves {
+					bts, err = z.Slaves[za0001].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Slaves", za0001)
+						return
+					}
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *Bond) Msgsize() (s int) {
+	s = 1 + 5 + msgp.StringPrefixSize + len(z.Name) + 5 + msgp.StringPrefixSize + len(z.Mode) + 11 + msgp.StringPrefixSize + len(z.MIIStatus) + 7 + msgp.ArrayHeaderSize
+	for za0001 := range z.Slaves {
+		s += z.Slaves[za0001].Msgsize()
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z *BondSlave) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(3)
+	var zb0001Mask uint8 /* 3 bits */
+	_ = zb0001Mask
+	if z.MIIStatus == "" {
+		zb0001Len--
+		zb0001Mask |= 0x2
+	}
+	if z.LinkFailures == nil {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "netdev"
+		o = append(o, 0xa6, 0x6e, 0x65, 0x74, 0x64, 0x65, 0x76)
+		o = msgp.AppendString(o, z.Netdev)
+		if (zb0001Mask & 0x2) == 0 { // if not omitted
+			// string "mii_status"
+			o = append(o, 0xaa, 0x6d, 0x69, 0x69, 0x5f, 0x73, 0x74, 0x61, 0x74, 0x75, 0x73)
+			o = msgp.AppendString(o, z.MIIStatus)
+		}
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "link_failures"
+			o = append(o, 0xad, 0x6c, 0x69, 0x6e, 0x6b, 0x5f, 0x66, 0x61, 0x69, 0x6c, 0x75, 0x72, 0x65, 0x73)
+			if z.LinkFailures == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.LinkFailures)
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *BondSlave) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "netdev":
+			z.Netdev, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Netdev")
+				return
+			}
+		case "mii_status":
+			z.MIIStatus, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "MIIStatus")
+				return
+			}
+		case "link_failures":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.LinkFailures = nil
+			} else {
+				if z.LinkFailures == nil {
+					z.LinkFailures = new(uint64)
+				}
+				*z.LinkFailures, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "LinkFailures")
+					return
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *BondSlave) Msgsize() (s int) {
+	s = 1 + 7 + msgp.StringPrefixSize + len(z.Netdev) + 11 + msgp.StringPrefixSize + len(z.MIIStatus) + 14
+	if z.LinkFailures == nil {
 		s += msgp.NilSize
 	} else {
 		s += msgp.Uint64Size
@@ -940,8 +1508,8 @@ func (z EventKind) Msgsize() (s int) {
 func (z *Gpu) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(10)
-	var zb0001Mask uint16 /* 10 bits */
+	zb0001Len := uint32(14)
+	var zb0001Mask uint16 /* 14 bits */
 	_ = zb0001Mask
 	if z.Index == nil {
 		zb0001Len--
@@ -978,6 +1546,22 @@ func (z *Gpu) MarshalMsg(b []byte) (o []byte, err error) {
 	if z.NUMA == nil {
 		zb0001Len--
 		zb0001Mask |= 0x200
+	}
+	if z.Architecture == "" {
+		zb0001Len--
+		zb0001Mask |= 0x400
+	}
+	if z.BoardPart == "" {
+		zb0001Len--
+		zb0001Mask |= 0x800
+	}
+	if z.MIGDevices == nil {
+		zb0001Len--
+		zb0001Mask |= 0x1000
+	}
+	if z.NVLinks == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2000
 	}
 	// variable map header, size zb0001Len
 	o = append(o, 0x80|uint8(zb0001Len))
@@ -1050,6 +1634,40 @@ func (z *Gpu) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendNil(o)
 			} else {
 				o = msgp.AppendInt64(o, *z.NUMA)
+			}
+		}
+		if (zb0001Mask & 0x400) == 0 { // if not omitted
+			// string "architecture"
+			o = append(o, 0xac, 0x61, 0x72, 0x63, 0x68, 0x69, 0x74, 0x65, 0x63, 0x74, 0x75, 0x72, 0x65)
+			o = msgp.AppendString(o, z.Architecture)
+		}
+		if (zb0001Mask & 0x800) == 0 { // if not omitted
+			// string "board_part"
+			o = append(o, 0xaa, 0x62, 0x6f, 0x61, 0x72, 0x64, 0x5f, 0x70, 0x61, 0x72, 0x74)
+			o = msgp.AppendString(o, z.BoardPart)
+		}
+		if (zb0001Mask & 0x1000) == 0 { // if not omitted
+			// string "mig_devices"
+			o = append(o, 0xab, 0x6d, 0x69, 0x67, 0x5f, 0x64, 0x65, 0x76, 0x69, 0x63, 0x65, 0x73)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.MIGDevices)))
+			for za0001 := range z.MIGDevices {
+				o, err = z.MIGDevices[za0001].MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "MIGDevices", za0001)
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x2000) == 0 { // if not omitted
+			// string "nvlinks"
+			o = append(o, 0xa7, 0x6e, 0x76, 0x6c, 0x69, 0x6e, 0x6b, 0x73)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.NVLinks)))
+			for za0002 := range z.NVLinks {
+				o, err = z.NVLinks[za0002].MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "NVLinks", za0002)
+					return
+				}
 			}
 		}
 	}
@@ -1189,6 +1807,66 @@ func (z *Gpu) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					return
 				}
 			}
+		case "architecture":
+			z.Architecture, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Architecture")
+				return
+			}
+		case "board_part":
+			z.BoardPart, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "BoardPart")
+				return
+			}
+		case "mig_devices":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.MIGDevices = nil
+			} else {
+				var zb0002 uint32
+				zb0002, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "MIGDevices")
+					return
+				}
+				if z.MIGDevices != nil && cap(z.MIGDevices) >= int(zb0002) {
+					z.MIGDevices = (z.MIGDevices)[:zb0002]
+				} else {
+					z.MIGDevices = make([]MIGDevice, zb0002)
+				}
+				for za0001 := range z.MIGDevices {
+					bts, err = z.MIGDevices[za0001].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "MIGDevices", za0001)
+						return
+					}
+				}
+			}
+		case "nvlinks":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.NVLinks = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "NVLinks")
+					return
+				}
+				if z.NVLinks != nil && cap(z.NVLinks) >= int(zb0003) {
+					z.NVLinks = (z.NVLinks)[:zb0003]
+				} else {
+					z.NVLinks = make([]NVLink, zb0003)
+				}
+				for za0002 := range z.NVLinks {
+					bts, err = z.NVLinks[za0002].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "NVLinks", za0002)
+						return
+					}
+				}
+			}
 		default:
 			bts, err = msgp.Skip(bts)
 			if err != nil {
@@ -1233,6 +1911,14 @@ func (z *Gpu) Msgsize() (s int) {
 	} else {
 		s += msgp.Int64Size
 	}
+	s += 13 + msgp.StringPrefixSize + len(z.Architecture) + 11 + msgp.StringPrefixSize + len(z.BoardPart) + 12 + msgp.ArrayHeaderSize
+	for za0001 := range z.MIGDevices {
+		s += z.MIGDevices[za0001].Msgsize()
+	}
+	s += 8 + msgp.ArrayHeaderSize
+	for za0002 := range z.NVLinks {
+		s += z.NVLinks[za0002].Msgsize()
+	}
 	return
 }
 
@@ -1240,8 +1926,8 @@ func (z *Gpu) Msgsize() (s int) {
 func (z *GpuColumns) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(5)
-	var zb0001Mask uint8 /* 5 bits */
+	zb0001Len := uint32(10)
+	var zb0001Mask uint16 /* 10 bits */
 	_ = zb0001Mask
 	if z.Index == nil {
 		zb0001Len--
@@ -1258,6 +1944,26 @@ func (z *GpuColumns) MarshalMsg(b []byte) (o []byte, err error) {
 	if z.Model == nil {
 		zb0001Len--
 		zb0001Mask |= 0x10
+	}
+	if z.Parent == nil {
+		zb0001Len--
+		zb0001Mask |= 0x20
+	}
+	if z.GI == nil {
+		zb0001Len--
+		zb0001Mask |= 0x40
+	}
+	if z.CI == nil {
+		zb0001Len--
+		zb0001Mask |= 0x80
+	}
+	if z.Profile == nil {
+		zb0001Len--
+		zb0001Mask |= 0x100
+	}
+	if z.PowerKind == nil {
+		zb0001Len--
+		zb0001Mask |= 0x200
 	}
 	// variable map header, size zb0001Len
 	o = append(o, 0x80|uint8(zb0001Len))
@@ -1315,6 +2021,66 @@ func (z *GpuColumns) MarshalMsg(b []byte) (o []byte, err error) {
 					o = msgp.AppendNil(o)
 				} else {
 					o = msgp.AppendString(o, *z.Model[za0005])
+				}
+			}
+		}
+		if (zb0001Mask & 0x20) == 0 { // if not omitted
+			// string "parent"
+			o = append(o, 0xa6, 0x70, 0x61, 0x72, 0x65, 0x6e, 0x74)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Parent)))
+			for za0006 := range z.Parent {
+				if z.Parent[za0006] == nil {
+					o = msgp.AppendNil(o)
+				} else {
+					o = msgp.AppendString(o, *z.Parent[za0006])
+				}
+			}
+		}
+		if (zb0001Mask & 0x40) == 0 { // if not omitted
+			// string "gi"
+			o = append(o, 0xa2, 0x67, 0x69)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.GI)))
+			for za0007 := range z.GI {
+				if z.GI[za0007] == nil {
+					o = msgp.AppendNil(o)
+				} else {
+					o = msgp.AppendInt64(o, *z.GI[za0007])
+				}
+			}
+		}
+		if (zb0001Mask & 0x80) == 0 { // if not omitted
+			// string "ci"
+			o = append(o, 0xa2, 0x63, 0x69)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.CI)))
+			for za0008 := range z.CI {
+				if z.CI[za0008] == nil {
+					o = msgp.AppendNil(o)
+				} else {
+					o = msgp.AppendInt64(o, *z.CI[za0008])
+				}
+			}
+		}
+		if (zb0001Mask & 0x100) == 0 { // if not omitted
+			// string "profile"
+			o = append(o, 0xa7, 0x70, 0x72, 0x6f, 0x66, 0x69, 0x6c, 0x65)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Profile)))
+			for za0009 := range z.Profile {
+				if z.Profile[za0009] == nil {
+					o = msgp.AppendNil(o)
+				} else {
+					o = msgp.AppendString(o, *z.Profile[za0009])
+				}
+			}
+		}
+		if (zb0001Mask & 0x200) == 0 { // if not omitted
+			// string "power_kind"
+			o = append(o, 0xaa, 0x70, 0x6f, 0x77, 0x65, 0x72, 0x5f, 0x6b, 0x69, 0x6e, 0x64)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.PowerKind)))
+			for za0010 := range z.PowerKind {
+				if z.PowerKind[za0010] == nil {
+					o = msgp.AppendNil(o)
+				} else {
+					o = msgp.AppendString(o, *z.PowerKind[za0010])
 				}
 			}
 		}
@@ -1499,6 +2265,181 @@ func (z *GpuColumns) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					}
 				}
 			}
+		case "parent":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Parent = nil
+			} else {
+				var zb0007 uint32
+				zb0007, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Parent")
+					return
+				}
+				if z.Parent != nil && cap(z.Parent) >= int(zb0007) {
+					z.Parent = (z.Parent)[:zb0007]
+				} else {
+					z.Parent = make([]*string, zb0007)
+				}
+				for za0006 := range z.Parent {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.Parent[za0006] = nil
+					} else {
+						if z.Parent[za0006] == nil {
+							z.Parent[za0006] = new(string)
+						}
+						*z.Parent[za0006], bts, err = msgp.ReadStringBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Parent", za0006)
+							return
+						}
+					}
+				}
+			}
+		case "gi":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.GI = nil
+			} else {
+				var zb0008 uint32
+				zb0008, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "GI")
+					return
+				}
+				if z.GI != nil && cap(z.GI) >= int(zb0008) {
+					z.GI = (z.GI)[:zb0008]
+				} else {
+					z.GI = make([]*int64, zb0008)
+				}
+				for za0007 := range z.GI {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.GI[za0007] = nil
+					} else {
+						if z.GI[za0007] == nil {
+							z.GI[za0007] = new(int64)
+						}
+						*z.GI[za0007], bts, err = msgp.ReadInt64Bytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "GI", za0007)
+							return
+						}
+					}
+				}
+			}
+		case "ci":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.CI = nil
+			} else {
+				var zb0009 uint32
+				zb0009, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "CI")
+					return
+				}
+				if z.CI != nil && cap(z.CI) >= int(zb0009) {
+					z.CI = (z.CI)[:zb0009]
+				} else {
+					z.CI = make([]*int64, zb0009)
+				}
+				for za0008 := range z.CI {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.CI[za0008] = nil
+					} else {
+						if z.CI[za0008] == nil {
+							z.CI[za0008] = new(int64)
+						}
+						*z.CI[za0008], bts, err = msgp.ReadInt64Bytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "CI", za0008)
+							return
+						}
+					}
+				}
+			}
+		case "profile":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Profile = nil
+			} else {
+				var zb0010 uint32
+				zb0010, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Profile")
+					return
+				}
+				if z.Profile != nil && cap(z.Profile) >= int(zb0010) {
+					z.Profile = (z.Profile)[:zb0010]
+				} else {
+					z.Profile = make([]*string, zb0010)
+				}
+				for za0009 := range z.Profile {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.Profile[za0009] = nil
+					} else {
+						if z.Profile[za0009] == nil {
+							z.Profile[za0009] = new(string)
+						}
+						*z.Profile[za0009], bts, err = msgp.ReadStringBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Profile", za0009)
+							return
+						}
+					}
+				}
+			}
+		case "power_kind":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.PowerKind = nil
+			} else {
+				var zb0011 uint32
+				zb0011, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "PowerKind")
+					return
+				}
+				if z.PowerKind != nil && cap(z.PowerKind) >= int(zb0011) {
+					z.PowerKind = (z.PowerKind)[:zb0011]
+				} else {
+					z.PowerKind = make([]*string, zb0011)
+				}
+				for za0010 := range z.PowerKind {
+					if msgp.IsNil(bts) {
+						bts, err = msgp.ReadNilBytes(bts)
+						if err != nil {
+							return
+						}
+						z.PowerKind[za0010] = nil
+					} else {
+						if z.PowerKind[za0010] == nil {
+							z.PowerKind[za0010] = new(string)
+						}
+						*z.PowerKind[za0010], bts, err = msgp.ReadStringBytes(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "PowerKind", za0010)
+							return
+						}
+					}
+				}
+			}
 		default:
 			bts, err = msgp.Skip(bts)
 			if err != nil {
@@ -1549,6 +2490,46 @@ func (z *GpuColumns) Msgsize() (s int) {
 			s += msgp.StringPrefixSize + len(*z.Model[za0005])
 		}
 	}
+	s += 7 + msgp.ArrayHeaderSize
+	for za0006 := range z.Parent {
+		if z.Parent[za0006] == nil {
+			s += msgp.NilSize
+		} else {
+			s += msgp.StringPrefixSize + len(*z.Parent[za0006])
+		}
+	}
+	s += 3 + msgp.ArrayHeaderSize
+	for za0007 := range z.GI {
+		if z.GI[za0007] == nil {
+			s += msgp.NilSize
+		} else {
+			s += msgp.Int64Size
+		}
+	}
+	s += 3 + msgp.ArrayHeaderSize
+	for za0008 := range z.CI {
+		if z.CI[za0008] == nil {
+			s += msgp.NilSize
+		} else {
+			s += msgp.Int64Size
+		}
+	}
+	s += 8 + msgp.ArrayHeaderSize
+	for za0009 := range z.Profile {
+		if z.Profile[za0009] == nil {
+			s += msgp.NilSize
+		} else {
+			s += msgp.StringPrefixSize + len(*z.Profile[za0009])
+		}
+	}
+	s += 11 + msgp.ArrayHeaderSize
+	for za0010 := range z.PowerKind {
+		if z.PowerKind[za0010] == nil {
+			s += msgp.NilSize
+		} else {
+			s += msgp.StringPrefixSize + len(*z.PowerKind[za0010])
+		}
+	}
 	return
 }
 
@@ -1556,8 +2537,8 @@ func (z *GpuColumns) Msgsize() (s int) {
 func (z *GpuSample) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(16)
-	var zb0001Mask uint16 /* 16 bits */
+	zb0001Len := uint32(17)
+	var zb0001Mask uint32 /* 17 bits */
 	_ = zb0001Mask
 	if z.Min == nil {
 		zb0001Len--
@@ -1578,6 +2559,10 @@ func (z *GpuSample) MarshalMsg(b []byte) (o []byte, err error) {
 	if z.Procs == nil {
 		zb0001Len--
 		zb0001Mask |= 0x8000
+	}
+	if z.NVLinks == nil {
+		zb0001Len--
+		zb0001Mask |= 0x10000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -1704,6 +2689,18 @@ func (z *GpuSample) MarshalMsg(b []byte) (o []byte, err error) {
 				o, err = z.Procs[za0016].MarshalMsg(o)
 				if err != nil {
 					err = msgp.WrapError(err, "Procs", za0016)
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x10000) == 0 { // if not omitted
+			// string "nvlinks"
+			o = append(o, 0xa7, 0x6e, 0x76, 0x6c, 0x69, 0x6e, 0x6b, 0x73)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.NVLinks)))
+			for za0017 := range z.NVLinks {
+				o, err = z.NVLinks[za0017].MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "NVLinks", za0017)
 					return
 				}
 			}
@@ -2054,6 +3051,30 @@ func (z *GpuSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					}
 				}
 			}
+		case "nvlinks":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.NVLinks = nil
+			} else {
+				var zb0014 uint32
+				zb0014, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "NVLinks")
+					return
+				}
+				if z.NVLinks != nil && cap(z.NVLinks) >= int(zb0014) {
+					z.NVLinks = (z.NVLinks)[:zb0014]
+				} else {
+					z.NVLinks = make([]NVLinkRow, zb0014)
+				}
+				for za0017 := range z.NVLinks {
+					bts, err = z.NVLinks[za0017].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "NVLinks", za0017)
+						return
+					}
+				}
+			}
 		default:
 			bts, err = msgp.Skip(bts)
 			if err != nil {
@@ -2126,6 +3147,10 @@ func (z *GpuSample) Msgsize() (s int) {
 	s += 6 + msgp.ArrayHeaderSize
 	for za0016 := range z.Procs {
 		s += z.Procs[za0016].Msgsize()
+	}
+	s += 8 + msgp.ArrayHeaderSize
+	for za0017 := range z.NVLinks {
+		s += z.NVLinks[za0017].Msgsize()
 	}
 	return
 }
@@ -2467,6 +3492,780 @@ func (z *Header) Msgsize() (s int) {
 }
 
 // MarshalMsg implements msgp.Marshaler
+func (z *HostSample) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(20)
+	var zb0001Mask uint32 /* 20 bits */
+	_ = zb0001Mask
+	if z.WindowNS == nil {
+		zb0001Len--
+		zb0001Mask |= 0x40
+	}
+	if z.CPUs == nil {
+		zb0001Len--
+		zb0001Mask |= 0x80
+	}
+	if z.CPURatio == nil {
+		zb0001Len--
+		zb0001Mask |= 0x100
+	}
+	if z.Load1 == nil {
+		zb0001Len--
+		zb0001Mask |= 0x200
+	}
+	if z.Load5 == nil {
+		zb0001Len--
+		zb0001Mask |= 0x400
+	}
+	if z.Load15 == nil {
+		zb0001Len--
+		zb0001Mask |= 0x800
+	}
+	if z.ProcsRunning == nil {
+		zb0001Len--
+		zb0001Mask |= 0x1000
+	}
+	if z.ProcsBlocked == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2000
+	}
+	if z.ThreadsUninterruptible == nil {
+		zb0001Len--
+		zb0001Mask |= 0x4000
+	}
+	if z.Uninterruptible == nil {
+		zb0001Len--
+		zb0001Mask |= 0x8000
+	}
+	if z.MemoryBytes == nil {
+		zb0001Len--
+		zb0001Mask |= 0x10000
+	}
+	if z.Pressure == nil {
+		zb0001Len--
+		zb0001Mask |= 0x20000
+	}
+	if z.Aer == nil {
+		zb0001Len--
+		zb0001Mask |= 0x40000
+	}
+	if z.Absent == nil {
+		zb0001Len--
+		zb0001Mask |= 0x80000
+	}
+	// variable map header, size zb0001Len
+	o = msgp.AppendMapHeader(o, zb0001Len)
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "v"
+		o = append(o, 0xa1, 0x76)
+		o = msgp.AppendInt(o, z.V)
+		// string "cluster"
+		o = append(o, 0xa7, 0x63, 0x6c, 0x75, 0x73, 0x74, 0x65, 0x72)
+		o = msgp.AppendString(o, z.Cluster)
+		// string "node"
+		o = append(o, 0xa4, 0x6e, 0x6f, 0x64, 0x65)
+		o = msgp.AppendString(o, z.Node)
+		// string "ts"
+		o = append(o, 0xa2, 0x74, 0x73)
+		o = msgp.AppendInt64(o, z.TS)
+		// string "boot"
+		o = append(o, 0xa4, 0x62, 0x6f, 0x6f, 0x74)
+		o = msgp.AppendString(o, z.Boot)
+		// string "seq"
+		o = append(o, 0xa3, 0x73, 0x65, 0x71)
+		o = msgp.AppendUint64(o, z.Seq)
+		if (zb0001Mask & 0x40) == 0 { // if not omitted
+			// string "window_ns"
+			o = append(o, 0xa9, 0x77, 0x69, 0x6e, 0x64, 0x6f, 0x77, 0x5f, 0x6e, 0x73)
+			if z.WindowNS == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.WindowNS)
+			}
+		}
+		if (zb0001Mask & 0x80) == 0 { // if not omitted
+			// string "cpus"
+			o = append(o, 0xa4, 0x63, 0x70, 0x75, 0x73)
+			if z.CPUs == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.CPUs)
+			}
+		}
+		if (zb0001Mask & 0x100) == 0 { // if not omitted
+			// string "cpu_ratio"
+			o = append(o, 0xa9, 0x63, 0x70, 0x75, 0x5f, 0x72, 0x61, 0x74, 0x69, 0x6f)
+			o = msgp.AppendMapHeader(o, uint32(len(z.CPURatio)))
+			for za0001, za0002 := range z.CPURatio {
+				o = msgp.AppendString(o, za0001)
+				o, err = za0002.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "CPURatio", za0001)
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x200) == 0 { // if not omitted
+			// string "load1"
+			o = append(o, 0xa5, 0x6c, 0x6f, 0x61, 0x64, 0x31)
+			if z.Load1 == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o, err = z.Load1.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Load1")
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x400) == 0 { // if not omitted
+			// string "load5"
+			o = append(o, 0xa5, 0x6c, 0x6f, 0x61, 0x64, 0x35)
+			if z.Load5 == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o, err = z.Load5.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Load5")
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x800) == 0 { // if not omitted
+			// string "load15"
+			o = append(o, 0xa6, 0x6c, 0x6f, 0x61, 0x64, 0x31, 0x35)
+			if z.Load15 == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o, err = z.Load15.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Load15")
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x1000) == 0 { // if not omitted
+			// string "procs_running"
+			o = append(o, 0xad, 0x70, 0x72, 0x6f, 0x63, 0x73, 0x5f, 0x72, 0x75, 0x6e, 0x6e, 0x69, 0x6e, 0x67)
+			if z.ProcsRunning == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.ProcsRunning)
+			}
+		}
+		if (zb0001Mask & 0x2000) == 0 { // if not omitted
+			// string "procs_blocked"
+			o = append(o, 0xad, 0x70, 0x72, 0x6f, 0x63, 0x73, 0x5f, 0x62, 0x6c, 0x6f, 0x63, 0x6b, 0x65, 0x64)
+			if z.ProcsBlocked == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.ProcsBlocked)
+			}
+		}
+		if (zb0001Mask & 0x4000) == 0 { // if not omitted
+			// string "threads_uninterruptible"
+			o = append(o, 0xb7, 0x74, 0x68, 0x72, 0x65, 0x61, 0x64, 0x73, 0x5f, 0x75, 0x6e, 0x69, 0x6e, 0x74, 0x65, 0x72, 0x72, 0x75, 0x70, 0x74, 0x69, 0x62, 0x6c, 0x65)
+			if z.ThreadsUninterruptible == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.ThreadsUninterruptible)
+			}
+		}
+		if (zb0001Mask & 0x8000) == 0 { // if not omitted
+			// string "uninterruptible"
+			o = append(o, 0xaf, 0x75, 0x6e, 0x69, 0x6e, 0x74, 0x65, 0x72, 0x72, 0x75, 0x70, 0x74, 0x69, 0x62, 0x6c, 0x65)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Uninterruptible)))
+			for za0003 := range z.Uninterruptible {
+				// check for omitted fields
+				zb0002Len := uint32(3)
+				var zb0002Mask uint8 /* 3 bits */
+				_ = zb0002Mask
+				if z.Uninterruptible[za0003].Comm == "" {
+					zb0002Len--
+					zb0002Mask |= 0x2
+				}
+				if z.Uninterruptible[za0003].JobID == "" {
+					zb0002Len--
+					zb0002Mask |= 0x4
+				}
+				// variable map header, size zb0002Len
+				o = append(o, 0x80|uint8(zb0002Len))
+
+				// skip if no fields are to be emitted
+				if zb0002Len != 0 {
+					// string "pid"
+					o = append(o, 0xa3, 0x70, 0x69, 0x64)
+					o = msgp.AppendUint64(o, z.Uninterruptible[za0003].PID)
+					if (zb0002Mask & 0x2) == 0 { // if not omitted
+						// string "comm"
+						o = append(o, 0xa4, 0x63, 0x6f, 0x6d, 0x6d)
+						o = msgp.AppendString(o, z.Uninterruptible[za0003].Comm)
+					}
+					if (zb0002Mask & 0x4) == 0 { // if not omitted
+						// string "job_id"
+						o = append(o, 0xa6, 0x6a, 0x6f, 0x62, 0x5f, 0x69, 0x64)
+						o = msgp.AppendString(o, z.Uninterruptible[za0003].JobID)
+					}
+				}
+			}
+		}
+		if (zb0001Mask & 0x10000) == 0 { // if not omitted
+			// string "memory_bytes"
+			o = append(o, 0xac, 0x6d, 0x65, 0x6d, 0x6f, 0x72, 0x79, 0x5f, 0x62, 0x79, 0x74, 0x65, 0x73)
+			o = msgp.AppendMapHeader(o, uint32(len(z.MemoryBytes)))
+			for za0004, za0005 := range z.MemoryBytes {
+				o = msgp.AppendString(o, za0004)
+				o = msgp.AppendUint64(o, za0005)
+			}
+		}
+		if (zb0001Mask & 0x20000) == 0 { // if not omitted
+			// string "pressure"
+			o = append(o, 0xa8, 0x70, 0x72, 0x65, 0x73, 0x73, 0x75, 0x72, 0x65)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Pressure)))
+			for za0006, za0007 := range z.Pressure {
+				o = msgp.AppendString(o, za0006)
+				o, err = za0007.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Pressure", za0006)
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x40000) == 0 { // if not omitted
+			// string "aer"
+			o = append(o, 0xa3, 0x61, 0x65, 0x72)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Aer)))
+			for za0008 := range z.Aer {
+				o, err = z.Aer[za0008].MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Aer", za0008)
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x80000) == 0 { // if not omitted
+			// string "absent"
+			o = append(o, 0xa6, 0x61, 0x62, 0x73, 0x65, 0x6e, 0x74)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Absent)))
+			for za0009, za0010 := range z.Absent {
+				o = msgp.AppendString(o, za0009)
+				o = msgp.AppendString(o, za0010)
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *HostSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "v":
+			z.V, bts, err = msgp.ReadIntBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "V")
+				return
+			}
+		case "cluster":
+			z.Cluster, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Cluster")
+				return
+			}
+		case "node":
+			z.Node, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Node")
+				return
+			}
+		case "ts":
+			z.TS, bts, err = msgp.ReadInt64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "TS")
+				return
+			}
+		case "boot":
+			z.Boot, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Boot")
+				return
+			}
+		case "seq":
+			z.Seq, bts, err = msgp.ReadUint64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Seq")
+				return
+			}
+		case "window_ns":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.WindowNS = nil
+			} else {
+				if z.WindowNS == nil {
+					z.WindowNS = new(uint64)
+				}
+				*z.WindowNS, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "WindowNS")
+					return
+				}
+			}
+		case "cpus":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.CPUs = nil
+			} else {
+				if z.CPUs == nil {
+					z.CPUs = new(uint64)
+				}
+				*z.CPUs, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "CPUs")
+					return
+				}
+			}
+		case "cpu_ratio":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.CPURatio = nil
+			} else {
+				var zb0002 uint32
+				zb0002, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "CPURatio")
+					return
+				}
+				if z.CPURatio == nil {
+					z.CPURatio = make(map[string]Number, zb0002)
+				} else if len(z.CPURatio) > 0 {
+					clear(z.CPURatio)
+				}
+				for zb0002 > 0 {
+					var za0002 Number
+					zb0002--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "CPURatio")
+						return
+					}
+					bts, err = za0002.UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "CPURatio", za0001)
+						return
+					}
+					z.CPURatio[za0001] = za0002
+				}
+			}
+		case "load1":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Load1 = nil
+			} else {
+				if z.Load1 == nil {
+					z.Load1 = new(Number)
+				}
+				bts, err = z.Load1.UnmarshalMsg(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Load1")
+					return
+				}
+			}
+		case "load5":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Load5 = nil
+			} else {
+				if z.Load5 == nil {
+					z.Load5 = new(Number)
+				}
+				bts, err = z.Load5.UnmarshalMsg(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Load5")
+					return
+				}
+			}
+		case "load15":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Load15 = nil
+			} else {
+				if z.Load15 == nil {
+					z.Load15 = new(Number)
+				}
+				bts, err = z.Load15.UnmarshalMsg(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Load15")
+					return
+				}
+			}
+		case "procs_running":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.ProcsRunning = nil
+			} else {
+				if z.ProcsRunning == nil {
+					z.ProcsRunning = new(uint64)
+				}
+				*z.ProcsRunning, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "ProcsRunning")
+					return
+				}
+			}
+		case "procs_blocked":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.ProcsBlocked = nil
+			} else {
+				if z.ProcsBlocked == nil {
+					z.ProcsBlocked = new(uint64)
+				}
+				*z.ProcsBlocked, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "ProcsBlocked")
+					return
+				}
+			}
+		case "threads_uninterruptible":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.ThreadsUninterruptible = nil
+			} else {
+				if z.ThreadsUninterruptible == nil {
+					z.ThreadsUninterruptible = new(uint64)
+				}
+				*z.ThreadsUninterruptible, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "ThreadsUninterruptible")
+					return
+				}
+			}
+		case "uninterruptible":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Uninterruptible = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Uninterruptible")
+					return
+				}
+				if z.Uninterruptible != nil && cap(z.Uninterruptible) >= int(zb0003) {
+					z.Uninterruptible = (z.Uninterruptible)[:zb0003]
+				} else {
+					z.Uninterruptible = make([]UninterruptibleProc, zb0003)
+				}
+				for za0003 := range z.Uninterruptible {
+					var zb0004 uint32
+					zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Uninterruptible", za0003)
+						return
+					}
+					for zb0004 > 0 {
+						zb0004--
+						field, bts, err = msgp.ReadMapKeyZC(bts)
+						if err != nil {
+							err = msgp.WrapError(err, "Uninterruptible", za0003)
+							return
+						}
+						switch msgp.UnsafeString(field) {
+						case "pid":
+							z.Uninterruptible[za0003].PID, bts, err = msgp.ReadUint64Bytes(bts)
+							if err != nil {
+								err = msgp.WrapError(err, "Uninterruptible", za0003, "PID")
+								return
+							}
+						case "comm":
+							z.Uninterruptible[za0003].Comm, bts, err = msgp.ReadStringBytes(bts)
+							if err != nil {
+								err = msgp.WrapError(err, "Uninterruptible", za0003, "Comm")
+								return
+							}
+						case "job_id":
+							z.Uninterruptible[za0003].JobID, bts, err = msgp.ReadStringBytes(bts)
+							if err != nil {
+								err = msgp.WrapError(err, "Uninterruptible", za0003, "JobID")
+								return
+							}
+						default:
+							bts, err = msgp.Skip(bts)
+							if err != nil {
+								err = msgp.WrapError(err, "Uninterruptible", za0003)
+								return
+							}
+						}
+					}
+				}
+			}
+		case "memory_bytes":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.MemoryBytes = nil
+			} else {
+				var zb0005 uint32
+				zb0005, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "MemoryBytes")
+					return
+				}
+				if z.MemoryBytes == nil {
+					z.MemoryBytes = make(map[string]uint64, zb0005)
+				} else if len(z.MemoryBytes) > 0 {
+					clear(z.MemoryBytes)
+				}
+				for zb0005 > 0 {
+					var za0005 uint64
+					zb0005--
+					var za0004 string
+					za0004, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "MemoryBytes")
+						return
+					}
+					za0005, bts, err = msgp.ReadUint64Bytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "MemoryBytes", za0004)
+						return
+					}
+					z.MemoryBytes[za0004] = za0005
+				}
+			}
+		case "pressure":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Pressure = nil
+			} else {
+				var zb0006 uint32
+				zb0006, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Pressure")
+					return
+				}
+				if z.Pressure == nil {
+					z.Pressure = make(map[string]Pressure, zb0006)
+				} else if len(z.Pressure) > 0 {
+					clear(z.Pressure)
+				}
+				for zb0006 > 0 {
+					var za0007 Pressure
+					zb0006--
+					var za0006 string
+					za0006, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Pressure")
+						return
+					}
+					bts, err = za0007.UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Pressure", za0006)
+						return
+					}
+					z.Pressure[za0006] = za0007
+				}
+			}
+		case "aer":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Aer = nil
+			} else {
+				var zb0007 uint32
+				zb0007, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Aer")
+					return
+				}
+				if z.Aer != nil && cap(z.Aer) >= int(zb0007) {
+					z.Aer = (z.Aer)[:zb0007]
+				} else {
+					z.Aer = make([]AerCounters, zb0007)
+				}
+				for za0008 := range z.Aer {
+					bts, err = z.Aer[za0008].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Aer", za0008)
+						return
+					}
+				}
+			}
+		case "absent":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Absent = nil
+			} else {
+				var zb0008 uint32
+				zb0008, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Absent")
+					return
+				}
+				if z.Absent == nil {
+					z.Absent = make(map[string]string, zb0008)
+				} else if len(z.Absent) > 0 {
+					clear(z.Absent)
+				}
+				for zb0008 > 0 {
+					var za0010 string
+					zb0008--
+					var za0009 string
+					za0009, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent")
+						return
+					}
+					za0010, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent", za0009)
+						return
+					}
+					z.Absent[za0009] = za0010
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *HostSample) Msgsize() (s int) {
+	s = 3 + 2 + msgp.IntSize + 8 + msgp.StringPrefixSize + len(z.Cluster) + 5 + msgp.StringPrefixSize + len(z.Node) + 3 + msgp.Int64Size + 5 + msgp.StringPrefixSize + len(z.Boot) + 4 + msgp.Uint64Size + 10
+	if z.WindowNS == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 5
+	if z.CPUs == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 10 + msgp.MapHeaderSize
+	if z.CPURatio != nil {
+		for za0001, za0002 := range z.CPURatio {
+			_ = za0002
+			s += msgp.StringPrefixSize + len(za0001) + za0002.Msgsize()
+		}
+	}
+	s += 6
+	if z.Load1 == nil {
+		s += msgp.NilSize
+	} else {
+		s += z.Load1.Msgsize()
+	}
+	s += 6
+	if z.Load5 == nil {
+		s += msgp.NilSize
+	} else {
+		s += z.Load5.Msgsize()
+	}
+	s += 7
+	if z.Load15 == nil {
+		s += msgp.NilSize
+	} else {
+		s += z.Load15.Msgsize()
+	}
+	s += 14
+	if z.ProcsRunning == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 14
+	if z.ProcsBlocked == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 24
+	if z.ThreadsUninterruptible == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 16 + msgp.ArrayHeaderSize
+	for za0003 := range z.Uninterruptible {
+		s += 1 + 4 + msgp.Uint64Size + 5 + msgp.StringPrefixSize + len(z.Uninterruptible[za0003].Comm) + 7 + msgp.StringPrefixSize + len(z.Uninterruptible[za0003].JobID)
+	}
+	s += 13 + msgp.MapHeaderSize
+	if z.MemoryBytes != nil {
+		for za0004, za0005 := range z.MemoryBytes {
+			_ = za0005
+			s += msgp.StringPrefixSize + len(za0004) + msgp.Uint64Size
+		}
+	}
+	s += 9 + msgp.MapHeaderSize
+	if z.Pressure != nil {
+		for za0006, za0007 := range z.Pressure {
+			_ = za0007
+			s += msgp.StringPrefixSize + len(za0006) + za0007.Msgsize()
+		}
+	}
+	s += 4 + msgp.ArrayHeaderSize
+	for za0008 := range z.Aer {
+		s += z.Aer[za0008].Msgsize()
+	}
+	s += 7 + msgp.MapHeaderSize
+	if z.Absent != nil {
+		for za0009, za0010 := range z.Absent {
+			_ = za0010
+			s += msgp.StringPrefixSize + len(za0009) + msgp.StringPrefixSize + len(za0010)
+		}
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
 func (z IbPhysState) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	o = msgp.AppendString(o, string(z))
@@ -2498,8 +4297,8 @@ func (z IbPhysState) Msgsize() (s int) {
 func (z *IbPort) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(11)
-	var zb0001Mask uint16 /* 11 bits */
+	zb0001Len := uint32(20)
+	var zb0001Mask uint32 /* 20 bits */
 	_ = zb0001Mask
 	if z.GUID == "" {
 		zb0001Len--
@@ -2537,8 +4336,44 @@ func (z *IbPort) MarshalMsg(b []byte) (o []byte, err error) {
 		zb0001Len--
 		zb0001Mask |= 0x400
 	}
+	if z.PCI == "" {
+		zb0001Len--
+		zb0001Mask |= 0x800
+	}
+	if z.LID == nil {
+		zb0001Len--
+		zb0001Mask |= 0x1000
+	}
+	if z.SMLID == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2000
+	}
+	if z.Carrier == nil {
+		zb0001Len--
+		zb0001Mask |= 0x4000
+	}
+	if z.Operstate == "" {
+		zb0001Len--
+		zb0001Mask |= 0x8000
+	}
+	if z.CarrierChanges == nil {
+		zb0001Len--
+		zb0001Mask |= 0x10000
+	}
+	if z.CarrierDownCount == nil {
+		zb0001Len--
+		zb0001Mask |= 0x20000
+	}
+	if z.SpeedMbps == nil {
+		zb0001Len--
+		zb0001Mask |= 0x40000
+	}
+	if z.Bond == "" {
+		zb0001Len--
+		zb0001Mask |= 0x80000
+	}
 	// variable map header, size zb0001Len
-	o = append(o, 0x80|uint8(zb0001Len))
+	o = msgp.AppendMapHeader(o, zb0001Len)
 
 	// skip if no fields are to be emitted
 	if zb0001Len != 0 {
@@ -2611,6 +4446,75 @@ func (z *IbPort) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendString(o, za0004)
 				o = msgp.AppendString(o, za0005)
 			}
+		}
+		if (zb0001Mask & 0x800) == 0 { // if not omitted
+			// string "pci"
+			o = append(o, 0xa3, 0x70, 0x63, 0x69)
+			o = msgp.AppendString(o, z.PCI)
+		}
+		if (zb0001Mask & 0x1000) == 0 { // if not omitted
+			// string "lid"
+			o = append(o, 0xa3, 0x6c, 0x69, 0x64)
+			if z.LID == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.LID)
+			}
+		}
+		if (zb0001Mask & 0x2000) == 0 { // if not omitted
+			// string "sm_lid"
+			o = append(o, 0xa6, 0x73, 0x6d, 0x5f, 0x6c, 0x69, 0x64)
+			if z.SMLID == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.SMLID)
+			}
+		}
+		if (zb0001Mask & 0x4000) == 0 { // if not omitted
+			// string "carrier"
+			o = append(o, 0xa7, 0x63, 0x61, 0x72, 0x72, 0x69, 0x65, 0x72)
+			if z.Carrier == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendBool(o, *z.Carrier)
+			}
+		}
+		if (zb0001Mask & 0x8000) == 0 { // if not omitted
+			// string "operstate"
+			o = append(o, 0xa9, 0x6f, 0x70, 0x65, 0x72, 0x73, 0x74, 0x61, 0x74, 0x65)
+			o = msgp.AppendString(o, z.Operstate)
+		}
+		if (zb0001Mask & 0x10000) == 0 { // if not omitted
+			// string "carrier_changes"
+			o = append(o, 0xaf, 0x63, 0x61, 0x72, 0x72, 0x69, 0x65, 0x72, 0x5f, 0x63, 0x68, 0x61, 0x6e, 0x67, 0x65, 0x73)
+			if z.CarrierChanges == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.CarrierChanges)
+			}
+		}
+		if (zb0001Mask & 0x20000) == 0 { // if not omitted
+			// string "carrier_down_count"
+			o = append(o, 0xb2, 0x63, 0x61, 0x72, 0x72, 0x69, 0x65, 0x72, 0x5f, 0x64, 0x6f, 0x77, 0x6e, 0x5f, 0x63, 0x6f, 0x75, 0x6e, 0x74)
+			if z.CarrierDownCount == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.CarrierDownCount)
+			}
+		}
+		if (zb0001Mask & 0x40000) == 0 { // if not omitted
+			// string "speed_mbps"
+			o = append(o, 0xaa, 0x73, 0x70, 0x65, 0x65, 0x64, 0x5f, 0x6d, 0x62, 0x70, 0x73)
+			if z.SpeedMbps == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.SpeedMbps)
+			}
+		}
+		if (zb0001Mask & 0x80000) == 0 { // if not omitted
+			// string "bond"
+			o = append(o, 0xa4, 0x62, 0x6f, 0x6e, 0x64)
+			o = msgp.AppendString(o, z.Bond)
 		}
 	}
 	return
@@ -2795,6 +4699,126 @@ func (z *IbPort) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					z.Absent[za0004] = za0005
 				}
 			}
+		case "pci":
+			z.PCI, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "PCI")
+				return
+			}
+		case "lid":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.LID = nil
+			} else {
+				if z.LID == nil {
+					z.LID = new(uint64)
+				}
+				*z.LID, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "LID")
+					return
+				}
+			}
+		case "sm_lid":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.SMLID = nil
+			} else {
+				if z.SMLID == nil {
+					z.SMLID = new(uint64)
+				}
+				*z.SMLID, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "SMLID")
+					return
+				}
+			}
+		case "carrier":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Carrier = nil
+			} else {
+				if z.Carrier == nil {
+					z.Carrier = new(bool)
+				}
+				*z.Carrier, bts, err = msgp.ReadBoolBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Carrier")
+					return
+				}
+			}
+		case "operstate":
+			z.Operstate, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Operstate")
+				return
+			}
+		case "carrier_changes":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.CarrierChanges = nil
+			} else {
+				if z.CarrierChanges == nil {
+					z.CarrierChanges = new(uint64)
+				}
+				*z.CarrierChanges, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "CarrierChanges")
+					return
+				}
+			}
+		case "carrier_down_count":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.CarrierDownCount = nil
+			} else {
+				if z.CarrierDownCount == nil {
+					z.CarrierDownCount = new(uint64)
+				}
+				*z.CarrierDownCount, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "CarrierDownCount")
+					return
+				}
+			}
+		case "speed_mbps":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.SpeedMbps = nil
+			} else {
+				if z.SpeedMbps == nil {
+					z.SpeedMbps = new(uint64)
+				}
+				*z.SpeedMbps, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "SpeedMbps")
+					return
+				}
+			}
+		case "bond":
+			z.Bond, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Bond")
+				return
+			}
 		default:
 			bts, err = msgp.Skip(bts)
 			if err != nil {
@@ -2809,7 +4833,7 @@ func (z *IbPort) UnmarshalMsg(bts []byte) (o []byte, err error) {
 
 // Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
 func (z *IbPort) Msgsize() (s int) {
-	s = 1 + 7 + msgp.StringPrefixSize + len(z.Device) + 5 + msgp.Uint64Size + 5 + msgp.StringPrefixSize + len(z.GUID) + 7 + msgp.StringPrefixSize + len(z.Netdev) + 11 + msgp.StringPrefixSize + len(string(z.LinkLayer)) + 6 + msgp.StringPrefixSize + len(string(z.State)) + 11 + msgp.StringPrefixSize + len(string(z.PhysState)) + 10
+	s = 3 + 7 + msgp.StringPrefixSize + len(z.Device) + 5 + msgp.Uint64Size + 5 + msgp.StringPrefixSize + len(z.GUID) + 7 + msgp.StringPrefixSize + len(z.Netdev) + 11 + msgp.StringPrefixSize + len(string(z.LinkLayer)) + 6 + msgp.StringPrefixSize + len(string(z.State)) + 11 + msgp.StringPrefixSize + len(string(z.PhysState)) + 10
 	if z.RateGbps == nil {
 		s += msgp.NilSize
 	} else {
@@ -2833,6 +4857,43 @@ func (z *IbPort) Msgsize() (s int) {
 			s += msgp.StringPrefixSize + len(za0004) + msgp.StringPrefixSize + len(za0005)
 		}
 	}
+	s += 4 + msgp.StringPrefixSize + len(z.PCI) + 4
+	if z.LID == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 7
+	if z.SMLID == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 8
+	if z.Carrier == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.BoolSize
+	}
+	s += 10 + msgp.StringPrefixSize + len(z.Operstate) + 16
+	if z.CarrierChanges == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 19
+	if z.CarrierDownCount == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 11
+	if z.SpeedMbps == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 5 + msgp.StringPrefixSize + len(z.Bond)
 	return
 }
 
@@ -2840,16 +4901,20 @@ func (z *IbPort) Msgsize() (s int) {
 func (z *IbSample) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(9)
-	var zb0001Mask uint16 /* 9 bits */
+	zb0001Len := uint32(10)
+	var zb0001Mask uint16 /* 10 bits */
 	_ = zb0001Mask
 	if z.WindowNS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x40
 	}
-	if z.Absent == nil {
+	if z.Bonds == nil {
 		zb0001Len--
 		zb0001Mask |= 0x100
+	}
+	if z.Absent == nil {
+		zb0001Len--
+		zb0001Mask |= 0x200
 	}
 	// variable map header, size zb0001Len
 	o = append(o, 0x80|uint8(zb0001Len))
@@ -2894,12 +4959,24 @@ func (z *IbSample) MarshalMsg(b []byte) (o []byte, err error) {
 			}
 		}
 		if (zb0001Mask & 0x100) == 0 { // if not omitted
+			// string "bonds"
+			o = append(o, 0xa5, 0x62, 0x6f, 0x6e, 0x64, 0x73)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Bonds)))
+			for za0002 := range z.Bonds {
+				o, err = z.Bonds[za0002].MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Bonds", za0002)
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x200) == 0 { // if not omitted
 			// string "absent"
 			o = append(o, 0xa6, 0x61, 0x62, 0x73, 0x65, 0x6e, 0x74)
 			o = msgp.AppendMapHeader(o, uint32(len(z.Absent)))
-			for za0002, za0003 := range z.Absent {
-				o = msgp.AppendString(o, za0002)
+			for za0003, za0004 := range z.Absent {
 				o = msgp.AppendString(o, za0003)
+				o = msgp.AppendString(o, za0004)
 			}
 		}
 	}
@@ -2996,37 +5073,61 @@ func (z *IbSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					return
 				}
 			}
+		case "bonds":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Bonds = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Bonds")
+					return
+				}
+				if z.Bonds != nil && cap(z.Bonds) >= int(zb0003) {
+					z.Bonds = (z.Bonds)[:zb0003]
+				} else {
+					z.Bonds = make([]Bond, zb0003)
+				}
+				for za0002 := range z.Bonds {
+					bts, err = z.Bonds[za0002].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Bonds", za0002)
+						return
+					}
+				}
+			}
 		case "absent":
 			if msgp.IsNil(bts) {
 				bts = bts[1:]
 				z.Absent = nil
 			} else {
-				var zb0003 uint32
-				zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Absent")
 					return
 				}
 				if z.Absent == nil {
-					z.Absent = make(map[string]string, zb0003)
+					z.Absent = make(map[string]string, zb0004)
 				} else if len(z.Absent) > 0 {
 					clear(z.Absent)
 				}
-				for zb0003 > 0 {
+				for zb0004 > 0 {
+					var za0004 string
+					zb0004--
 					var za0003 string
-					zb0003--
-					var za0002 string
-					za0002, bts, err = msgp.ReadStringBytes(bts)
+					za0003, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
 						err = msgp.WrapError(err, "Absent")
 						return
 					}
-					za0003, bts, err = msgp.ReadStringBytes(bts)
+					za0004, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Absent", za0002)
+						err = msgp.WrapError(err, "Absent", za0003)
 						return
 					}
-					z.Absent[za0002] = za0003
+					z.Absent[za0003] = za0004
 				}
 			}
 		default:
@@ -3053,11 +5154,15 @@ func (z *IbSample) Msgsize() (s int) {
 	for za0001 := range z.Ports {
 		s += z.Ports[za0001].Msgsize()
 	}
+	s += 6 + msgp.ArrayHeaderSize
+	for za0002 := range z.Bonds {
+		s += z.Bonds[za0002].Msgsize()
+	}
 	s += 7 + msgp.MapHeaderSize
 	if z.Absent != nil {
-		for za0002, za0003 := range z.Absent {
-			_ = za0003
-			s += msgp.StringPrefixSize + len(za0002) + msgp.StringPrefixSize + len(za0003)
+		for za0003, za0004 := range z.Absent {
+			_ = za0004
+			s += msgp.StringPrefixSize + len(za0003) + msgp.StringPrefixSize + len(za0004)
 		}
 	}
 	return
@@ -4039,8 +6144,8 @@ func (z *JobKernelEvent) Msgsize() (s int) {
 func (z *JobSample) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(21)
-	var zb0001Mask uint32 /* 21 bits */
+	zb0001Len := uint32(22)
+	var zb0001Mask uint32 /* 22 bits */
 	_ = zb0001Mask
 	if z.Min == nil {
 		zb0001Len--
@@ -4062,17 +6167,21 @@ func (z *JobSample) MarshalMsg(b []byte) (o []byte, err error) {
 		zb0001Len--
 		zb0001Mask |= 0x8000
 	}
-	if z.JobSource == nil {
+	if z.NVLinks == nil {
 		zb0001Len--
-		zb0001Mask |= 0x20000
+		zb0001Mask |= 0x10000
 	}
-	if z.Jobs == nil {
+	if z.JobSource == nil {
 		zb0001Len--
 		zb0001Mask |= 0x40000
 	}
-	if z.Several == nil {
+	if z.Jobs == nil {
 		zb0001Len--
 		zb0001Mask |= 0x80000
+	}
+	if z.Several == nil {
+		zb0001Len--
+		zb0001Mask |= 0x100000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -4203,54 +6312,66 @@ func (z *JobSample) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		// string "job"
-		o = append(o, 0xa3, 0x6a, 0x6f, 0x62)
-		o = msgp.AppendArrayHeader(o, uint32(len(z.Job)))
-		for za0017 := range z.Job {
-			if z.Job[za0017] == nil {
-				o = msgp.AppendNil(o)
-			} else {
-				o = msgp.AppendString(o, *z.Job[za0017])
-			}
-		}
-		if (zb0001Mask & 0x20000) == 0 { // if not omitted
-			// string "job_source"
-			o = append(o, 0xaa, 0x6a, 0x6f, 0x62, 0x5f, 0x73, 0x6f, 0x75, 0x72, 0x63, 0x65)
-			o = msgp.AppendArrayHeader(o, uint32(len(z.JobSource)))
-			for za0018 := range z.JobSource {
-				if z.JobSource[za0018] == nil {
-					o = msgp.AppendNil(o)
-				} else {
-					o = msgp.AppendString(o, *z.JobSource[za0018])
+		if (zb0001Mask & 0x10000) == 0 { // if not omitted
+			// string "nvlinks"
+			o = append(o, 0xa7, 0x6e, 0x76, 0x6c, 0x69, 0x6e, 0x6b, 0x73)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.NVLinks)))
+			for za0017 := range z.NVLinks {
+				o, err = z.NVLinks[za0017].MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "NVLinks", za0017)
+					return
 				}
 			}
 		}
+		// string "job"
+		o = append(o, 0xa3, 0x6a, 0x6f, 0x62)
+		o = msgp.AppendArrayHeader(o, uint32(len(z.Job)))
+		for za0018 := range z.Job {
+			if z.Job[za0018] == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendString(o, *z.Job[za0018])
+			}
+		}
 		if (zb0001Mask & 0x40000) == 0 { // if not omitted
+			// string "job_source"
+			o = append(o, 0xaa, 0x6a, 0x6f, 0x62, 0x5f, 0x73, 0x6f, 0x75, 0x72, 0x63, 0x65)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.JobSource)))
+			for za0019 := range z.JobSource {
+				if z.JobSource[za0019] == nil {
+					o = msgp.AppendNil(o)
+				} else {
+					o = msgp.AppendString(o, *z.JobSource[za0019])
+				}
+			}
+		}
+		if (zb0001Mask & 0x80000) == 0 { // if not omitted
 			// string "jobs"
 			o = append(o, 0xa4, 0x6a, 0x6f, 0x62, 0x73)
 			o = msgp.AppendMapHeader(o, uint32(len(z.Jobs)))
-			for za0019, za0020 := range z.Jobs {
-				o = msgp.AppendString(o, za0019)
-				o = msgp.AppendMapHeader(o, uint32(len(za0020)))
-				for za0021, za0022 := range za0020 {
-					o = msgp.AppendString(o, za0021)
-					o, err = msgp.AppendIntf(o, za0022)
+			for za0020, za0021 := range z.Jobs {
+				o = msgp.AppendString(o, za0020)
+				o = msgp.AppendMapHeader(o, uint32(len(za0021)))
+				for za0022, za0023 := range za0021 {
+					o = msgp.AppendString(o, za0022)
+					o, err = msgp.AppendIntf(o, za0023)
 					if err != nil {
-						err = msgp.WrapError(err, "Jobs", za0019, za0021)
+						err = msgp.WrapError(err, "Jobs", za0020, za0022)
 						return
 					}
 				}
 			}
 		}
-		if (zb0001Mask & 0x80000) == 0 { // if not omitted
+		if (zb0001Mask & 0x100000) == 0 { // if not omitted
 			// string "several"
 			o = append(o, 0xa7, 0x73, 0x65, 0x76, 0x65, 0x72, 0x61, 0x6c)
 			o = msgp.AppendMapHeader(o, uint32(len(z.Several)))
-			for za0023, za0024 := range z.Several {
-				o = msgp.AppendString(o, za0023)
-				o = msgp.AppendArrayHeader(o, uint32(len(za0024)))
-				for za0025 := range za0024 {
-					o = msgp.AppendString(o, za0024[za0025])
+			for za0024, za0025 := range z.Several {
+				o = msgp.AppendString(o, za0024)
+				o = msgp.AppendArrayHeader(o, uint32(len(za0025)))
+				for za0026 := range za0025 {
+					o = msgp.AppendString(o, za0025[za0026])
 				}
 			}
 		}
@@ -4603,32 +6724,56 @@ func (z *JobSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					}
 				}
 			}
+		case "nvlinks":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.NVLinks = nil
+			} else {
+				var zb0014 uint32
+				zb0014, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "NVLinks")
+					return
+				}
+				if z.NVLinks != nil && cap(z.NVLinks) >= int(zb0014) {
+					z.NVLinks = (z.NVLinks)[:zb0014]
+				} else {
+					z.NVLinks = make([]NVLinkRow, zb0014)
+				}
+				for za0017 := range z.NVLinks {
+					bts, err = z.NVLinks[za0017].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "NVLinks", za0017)
+						return
+					}
+				}
+			}
 		case "job":
-			var zb0014 uint32
-			zb0014, bts, err = msgp.ReadArrayHeaderBytes(bts)
+			var zb0015 uint32
+			zb0015, bts, err = msgp.ReadArrayHeaderBytes(bts)
 			if err != nil {
 				err = msgp.WrapError(err, "Job")
 				return
 			}
-			if cap(z.Job) >= int(zb0014) {
-				z.Job = (z.Job)[:zb0014]
+			if cap(z.Job) >= int(zb0015) {
+				z.Job = (z.Job)[:zb0015]
 			} else {
-				z.Job = make([]*string, zb0014)
+				z.Job = make([]*string, zb0015)
 			}
-			for za0017 := range z.Job {
+			for za0018 := range z.Job {
 				if msgp.IsNil(bts) {
 					bts, err = msgp.ReadNilBytes(bts)
 					if err != nil {
 						return
 					}
-					z.Job[za0017] = nil
+					z.Job[za0018] = nil
 				} else {
-					if z.Job[za0017] == nil {
-						z.Job[za0017] = new(string)
+					if z.Job[za0018] == nil {
+						z.Job[za0018] = new(string)
 					}
-					*z.Job[za0017], bts, err = msgp.ReadStringBytes(bts)
+					*z.Job[za0018], bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Job", za0017)
+						err = msgp.WrapError(err, "Job", za0018)
 						return
 					}
 				}
@@ -4638,31 +6783,31 @@ func (z *JobSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				bts = bts[1:]
 				z.JobSource = nil
 			} else {
-				var zb0015 uint32
-				zb0015, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				var zb0016 uint32
+				zb0016, bts, err = msgp.ReadArrayHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "JobSource")
 					return
 				}
-				if z.JobSource != nil && cap(z.JobSource) >= int(zb0015) {
-					z.JobSource = (z.JobSource)[:zb0015]
+				if z.JobSource != nil && cap(z.JobSource) >= int(zb0016) {
+					z.JobSource = (z.JobSource)[:zb0016]
 				} else {
-					z.JobSource = make([]*string, zb0015)
+					z.JobSource = make([]*string, zb0016)
 				}
-				for za0018 := range z.JobSource {
+				for za0019 := range z.JobSource {
 					if msgp.IsNil(bts) {
 						bts, err = msgp.ReadNilBytes(bts)
 						if err != nil {
 							return
 						}
-						z.JobSource[za0018] = nil
+						z.JobSource[za0019] = nil
 					} else {
-						if z.JobSource[za0018] == nil {
-							z.JobSource[za0018] = new(string)
+						if z.JobSource[za0019] == nil {
+							z.JobSource[za0019] = new(string)
 						}
-						*z.JobSource[za0018], bts, err = msgp.ReadStringBytes(bts)
+						*z.JobSource[za0019], bts, err = msgp.ReadStringBytes(bts)
 						if err != nil {
-							err = msgp.WrapError(err, "JobSource", za0018)
+							err = msgp.WrapError(err, "JobSource", za0019)
 							return
 						}
 					}
@@ -4673,54 +6818,54 @@ func (z *JobSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				bts = bts[1:]
 				z.Jobs = nil
 			} else {
-				var zb0016 uint32
-				zb0016, bts, err = msgp.ReadMapHeaderBytes(bts)
+				var zb0017 uint32
+				zb0017, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Jobs")
 					return
 				}
 				if z.Jobs == nil {
-					z.Jobs = make(map[string]map[string]interface{}, zb0016)
+					z.Jobs = make(map[string]map[string]interface{}, zb0017)
 				} else if len(z.Jobs) > 0 {
 					clear(z.Jobs)
 				}
-				for zb0016 > 0 {
-					var za0020 map[string]interface{}
-					zb0016--
-					var za0019 string
-					za0019, bts, err = msgp.ReadStringBytes(bts)
+				for zb0017 > 0 {
+					var za0021 map[string]interface{}
+					zb0017--
+					var za0020 string
+					za0020, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
 						err = msgp.WrapError(err, "Jobs")
 						return
 					}
-					var zb0017 uint32
-					zb0017, bts, err = msgp.ReadMapHeaderBytes(bts)
+					var zb0018 uint32
+					zb0018, bts, err = msgp.ReadMapHeaderBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Jobs", za0019)
+						err = msgp.WrapError(err, "Jobs", za0020)
 						return
 					}
-					if za0020 == nil {
-						za0020 = make(map[string]interface{}, zb0017)
-					} else if len(za0020) > 0 {
-						clear(za0020)
+					if za0021 == nil {
+						za0021 = make(map[string]interface{}, zb0018)
+					} else if len(za0021) > 0 {
+						clear(za0021)
 					}
-					for zb0017 > 0 {
-						var za0022 interface{}
-						zb0017--
-						var za0021 string
-						za0021, bts, err = msgp.ReadStringBytes(bts)
+					for zb0018 > 0 {
+						var za0023 interface{}
+						zb0018--
+						var za0022 string
+						za0022, bts, err = msgp.ReadStringBytes(bts)
 						if err != nil {
-							err = msgp.WrapError(err, "Jobs", za0019)
+							err = msgp.WrapError(err, "Jobs", za0020)
 							return
 						}
-						za0022, bts, err = msgp.ReadIntfBytes(bts)
+						za0023, bts, err = msgp.ReadIntfBytes(bts)
 						if err != nil {
-							err = msgp.WrapError(err, "Jobs", za0019, za0021)
+							err = msgp.WrapError(err, "Jobs", za0020, za0022)
 							return
 						}
-						za0020[za0021] = za0022
+						za0021[za0022] = za0023
 					}
-					z.Jobs[za0019] = za0020
+					z.Jobs[za0020] = za0021
 				}
 			}
 		case "several":
@@ -4728,45 +6873,45 @@ func (z *JobSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				bts = bts[1:]
 				z.Several = nil
 			} else {
-				var zb0018 uint32
-				zb0018, bts, err = msgp.ReadMapHeaderBytes(bts)
+				var zb0019 uint32
+				zb0019, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Several")
 					return
 				}
 				if z.Several == nil {
-					z.Several = make(map[string][]string, zb0018)
+					z.Several = make(map[string][]string, zb0019)
 				} else if len(z.Several) > 0 {
 					clear(z.Several)
 				}
-				for zb0018 > 0 {
-					var za0024 []string
-					zb0018--
-					var za0023 string
-					za0023, bts, err = msgp.ReadStringBytes(bts)
+				for zb0019 > 0 {
+					var za0025 []string
+					zb0019--
+					var za0024 string
+					za0024, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
 						err = msgp.WrapError(err, "Several")
 						return
 					}
-					var zb0019 uint32
-					zb0019, bts, err = msgp.ReadArrayHeaderBytes(bts)
+					var zb0020 uint32
+					zb0020, bts, err = msgp.ReadArrayHeaderBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "Several", za0023)
+						err = msgp.WrapError(err, "Several", za0024)
 						return
 					}
-					if cap(za0024) >= int(zb0019) {
-						za0024 = (za0024)[:zb0019]
+					if cap(za0025) >= int(zb0020) {
+						za0025 = (za0025)[:zb0020]
 					} else {
-						za0024 = make([]string, zb0019)
+						za0025 = make([]string, zb0020)
 					}
-					for za0025 := range za0024 {
-						za0024[za0025], bts, err = msgp.ReadStringBytes(bts)
+					for za0026 := range za0025 {
+						za0025[za0026], bts, err = msgp.ReadStringBytes(bts)
 						if err != nil {
-							err = msgp.WrapError(err, "Several", za0023, za0025)
+							err = msgp.WrapError(err, "Several", za0024, za0026)
 							return
 						}
 					}
-					z.Several[za0023] = za0024
+					z.Several[za0024] = za0025
 				}
 			}
 		case "shard":
@@ -4848,42 +6993,46 @@ func (z *JobSample) Msgsize() (s int) {
 	for za0016 := range z.Procs {
 		s += z.Procs[za0016].Msgsize()
 	}
+	s += 8 + msgp.ArrayHeaderSize
+	for za0017 := range z.NVLinks {
+		s += z.NVLinks[za0017].Msgsize()
+	}
 	s += 4 + msgp.ArrayHeaderSize
-	for za0017 := range z.Job {
-		if z.Job[za0017] == nil {
+	for za0018 := range z.Job {
+		if z.Job[za0018] == nil {
 			s += msgp.NilSize
 		} else {
-			s += msgp.StringPrefixSize + len(*z.Job[za0017])
+			s += msgp.StringPrefixSize + len(*z.Job[za0018])
 		}
 	}
 	s += 11 + msgp.ArrayHeaderSize
-	for za0018 := range z.JobSource {
-		if z.JobSource[za0018] == nil {
+	for za0019 := range z.JobSource {
+		if z.JobSource[za0019] == nil {
 			s += msgp.NilSize
 		} else {
-			s += msgp.StringPrefixSize + len(*z.JobSource[za0018])
+			s += msgp.StringPrefixSize + len(*z.JobSource[za0019])
 		}
 	}
 	s += 5 + msgp.MapHeaderSize
 	if z.Jobs != nil {
-		for za0019, za0020 := range z.Jobs {
-			_ = za0020
-			s += msgp.StringPrefixSize + len(za0019) + msgp.MapHeaderSize
-			if za0020 != nil {
-				for za0021, za0022 := range za0020 {
-					_ = za0022
-					s += msgp.StringPrefixSize + len(za0021) + msgp.GuessSize(za0022)
+		for za0020, za0021 := range z.Jobs {
+			_ = za0021
+			s += msgp.StringPrefixSize + len(za0020) + msgp.MapHeaderSize
+			if za0021 != nil {
+				for za0022, za0023 := range za0021 {
+					_ = za0023
+					s += msgp.StringPrefixSize + len(za0022) + msgp.GuessSize(za0023)
 				}
 			}
 		}
 	}
 	s += 8 + msgp.MapHeaderSize
 	if z.Several != nil {
-		for za0023, za0024 := range z.Several {
-			_ = za0024
-			s += msgp.StringPrefixSize + len(za0023) + msgp.ArrayHeaderSize
-			for za0025 := range za0024 {
-				s += msgp.StringPrefixSize + len(za0024[za0025])
+		for za0024, za0025 := range z.Several {
+			_ = za0025
+			s += msgp.StringPrefixSize + len(za0024) + msgp.ArrayHeaderSize
+			for za0026 := range za0025 {
+				s += msgp.StringPrefixSize + len(za0025[za0026])
 			}
 		}
 	}
@@ -5554,6 +7703,800 @@ func (z LinkLayer) Msgsize() (s int) {
 }
 
 // MarshalMsg implements msgp.Marshaler
+func (z *MIGDevice) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(5)
+	var zb0001Mask uint8 /* 5 bits */
+	_ = zb0001Mask
+	if z.GI == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2
+	}
+	if z.CI == nil {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	if z.Profile == "" {
+		zb0001Len--
+		zb0001Mask |= 0x8
+	}
+	if z.FBTotalBytes == nil {
+		zb0001Len--
+		zb0001Mask |= 0x10
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "uuid"
+		o = append(o, 0xa4, 0x75, 0x75, 0x69, 0x64)
+		o = msgp.AppendString(o, z.UUID)
+		if (zb0001Mask & 0x2) == 0 { // if not omitted
+			// string "gi"
+			o = append(o, 0xa2, 0x67, 0x69)
+			if z.GI == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.GI)
+			}
+		}
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "ci"
+			o = append(o, 0xa2, 0x63, 0x69)
+			if z.CI == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.CI)
+			}
+		}
+		if (zb0001Mask & 0x8) == 0 { // if not omitted
+			// string "profile"
+			o = append(o, 0xa7, 0x70, 0x72, 0x6f, 0x66, 0x69, 0x6c, 0x65)
+			o = msgp.AppendString(o, z.Profile)
+		}
+		if (zb0001Mask & 0x10) == 0 { // if not omitted
+			// string "fb_total_bytes"
+			o = append(o, 0xae, 0x66, 0x62, 0x5f, 0x74, 0x6f, 0x74, 0x61, 0x6c, 0x5f, 0x62, 0x79, 0x74, 0x65, 0x73)
+			if z.FBTotalBytes == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.FBTotalBytes)
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *MIGDevice) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "uuid":
+			z.UUID, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "UUID")
+				return
+			}
+		case "gi":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.GI = nil
+			} else {
+				if z.GI == nil {
+					z.GI = new(uint64)
+				}
+				*z.GI, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "GI")
+					return
+				}
+			}
+		case "ci":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.CI = nil
+			} else {
+				if z.CI == nil {
+					z.CI = new(uint64)
+				}
+				*z.CI, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "CI")
+					return
+				}
+			}
+		case "profile":
+			z.Profile, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Profile")
+				return
+			}
+		case "fb_total_bytes":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.FBTotalBytes = nil
+			} else {
+				if z.FBTotalBytes == nil {
+					z.FBTotalBytes = new(uint64)
+				}
+				*z.FBTotalBytes, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "FBTotalBytes")
+					return
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *MIGDevice) Msgsize() (s int) {
+	s = 1 + 5 + msgp.StringPrefixSize + len(z.UUID) + 3
+	if z.GI == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 3
+	if z.CI == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 8 + msgp.StringPrefixSize + len(z.Profile) + 15
+	if z.FBTotalBytes == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z *NVLink) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(4)
+	var zb0001Mask uint8 /* 4 bits */
+	_ = zb0001Mask
+	if z.Version == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2
+	}
+	if z.RemotePCI == "" {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	if z.RemoteType == "" {
+		zb0001Len--
+		zb0001Mask |= 0x8
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "link"
+		o = append(o, 0xa4, 0x6c, 0x69, 0x6e, 0x6b)
+		o = msgp.AppendUint64(o, z.Link)
+		if (zb0001Mask & 0x2) == 0 { // if not omitted
+			// string "version"
+			o = append(o, 0xa7, 0x76, 0x65, 0x72, 0x73, 0x69, 0x6f, 0x6e)
+			if z.Version == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.Version)
+			}
+		}
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "remote_pci"
+			o = append(o, 0xaa, 0x72, 0x65, 0x6d, 0x6f, 0x74, 0x65, 0x5f, 0x70, 0x63, 0x69)
+			o = msgp.AppendString(o, z.RemotePCI)
+		}
+		if (zb0001Mask & 0x8) == 0 { // if not omitted
+			// string "remote_type"
+			o = append(o, 0xab, 0x72, 0x65, 0x6d, 0x6f, 0x74, 0x65, 0x5f, 0x74, 0x79, 0x70, 0x65)
+			o = msgp.AppendString(o, z.RemoteType)
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *NVLink) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "link":
+			z.Link, bts, err = msgp.ReadUint64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Link")
+				return
+			}
+		case "version":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Version = nil
+			} else {
+				if z.Version == nil {
+					z.Version = new(uint64)
+				}
+				*z.Version, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Version")
+					return
+				}
+			}
+		case "remote_pci":
+			z.RemotePCI, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "RemotePCI")
+				return
+			}
+		case "remote_type":
+			z.RemoteType, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "RemoteType")
+				return
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *NVLink) Msgsize() (s int) {
+	s = 1 + 5 + msgp.Uint64Size + 8
+	if z.Version == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 11 + msgp.StringPrefixSize + len(z.RemotePCI) + 12 + msgp.StringPrefixSize + len(z.RemoteType)
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z *NVSwitch) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(4)
+	var zb0001Mask uint8 /* 4 bits */
+	_ = zb0001Mask
+	if z.UUID == "" {
+		zb0001Len--
+		zb0001Mask |= 0x2
+	}
+	if z.PCI == "" {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	if z.Values == nil {
+		zb0001Len--
+		zb0001Mask |= 0x8
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "switch"
+		o = append(o, 0xa6, 0x73, 0x77, 0x69, 0x74, 0x63, 0x68)
+		o = msgp.AppendUint64(o, z.Switch)
+		if (zb0001Mask & 0x2) == 0 { // if not omitted
+			// string "uuid"
+			o = append(o, 0xa4, 0x75, 0x75, 0x69, 0x64)
+			o = msgp.AppendString(o, z.UUID)
+		}
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "pci"
+			o = append(o, 0xa3, 0x70, 0x63, 0x69)
+			o = msgp.AppendString(o, z.PCI)
+		}
+		if (zb0001Mask & 0x8) == 0 { // if not omitted
+			// string "values"
+			o = append(o, 0xa6, 0x76, 0x61, 0x6c, 0x75, 0x65, 0x73)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Values)))
+			for za0001, za0002 := range z.Values {
+				o = msgp.AppendString(o, za0001)
+				o, err = za0002.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Values", za0001)
+					return
+				}
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *NVSwitch) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "switch":
+			z.Switch, bts, err = msgp.ReadUint64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Switch")
+				return
+			}
+		case "uuid":
+			z.UUID, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "UUID")
+				return
+			}
+		case "pci":
+			z.PCI, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "PCI")
+				return
+			}
+		case "values":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Values = nil
+			} else {
+				var zb0002 uint32
+				zb0002, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Values")
+					return
+				}
+				if z.Values == nil {
+					z.Values = make(map[string]Value, zb0002)
+				} else if len(z.Values) > 0 {
+					clear(z.Values)
+				}
+				for zb0002 > 0 {
+					var za0002 Value
+					zb0002--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Values")
+						return
+					}
+					bts, err = za0002.UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Values", za0001)
+						return
+					}
+					z.Values[za0001] = za0002
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *NVSwitch) Msgsize() (s int) {
+	s = 1 + 7 + msgp.Uint64Size + 5 + msgp.StringPrefixSize + len(z.UUID) + 4 + msgp.StringPrefixSize + len(z.PCI) + 7 + msgp.MapHeaderSize
+	if z.Values != nil {
+		for za0001, za0002 := range z.Values {
+			_ = za0002
+			s += msgp.StringPrefixSize + len(za0001) + za0002.Msgsize()
+		}
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z *NVSwitchLink) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(3)
+	var zb0001Mask uint8 /* 3 bits */
+	_ = zb0001Mask
+	if z.Values == nil {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "switch"
+		o = append(o, 0xa6, 0x73, 0x77, 0x69, 0x74, 0x63, 0x68)
+		o = msgp.AppendUint64(o, z.Switch)
+		// string "link"
+		o = append(o, 0xa4, 0x6c, 0x69, 0x6e, 0x6b)
+		o = msgp.AppendUint64(o, z.Link)
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "values"
+			o = append(o, 0xa6, 0x76, 0x61, 0x6c, 0x75, 0x65, 0x73)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Values)))
+			for za0001, za0002 := range z.Values {
+				o = msgp.AppendString(o, za0001)
+				o, err = za0002.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Values", za0001)
+					return
+				}
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *NVSwitchLink) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "switch":
+			z.Switch, bts, err = msgp.ReadUint64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Switch")
+				return
+			}
+		case "link":
+			z.Link, bts, err = msgp.ReadUint64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Link")
+				return
+			}
+		case "values":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Values = nil
+			} else {
+				var zb0002 uint32
+				zb0002, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Values")
+					return
+				}
+				if z.Values == nil {
+					z.Values = make(map[string]Value, zb0002)
+				} else if len(z.Values) > 0 {
+					clear(z.Values)
+				}
+				for zb0002 > 0 {
+					var za0002 Value
+					zb0002--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Values")
+						return
+					}
+					bts, err = za0002.UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Values", za0001)
+						return
+					}
+					z.Values[za0001] = za0002
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *NVSwitchLink) Msgsize() (s int) {
+	s = 1 + 7 + msgp.Uint64Size + 5 + msgp.Uint64Size + 7 + msgp.MapHeaderSize
+	if z.Values != nil {
+		for za0001, za0002 := range z.Values {
+			_ = za0002
+			s += msgp.StringPrefixSize + len(za0001) + za0002.Msgsize()
+		}
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z *Pressure) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(4)
+	var zb0001Mask uint8 /* 4 bits */
+	_ = zb0001Mask
+	if z.Avg10Ratio == nil {
+		zb0001Len--
+		zb0001Mask |= 0x1
+	}
+	if z.Avg60Ratio == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2
+	}
+	if z.Avg300Ratio == nil {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	if z.TotalS == nil {
+		zb0001Len--
+		zb0001Mask |= 0x8
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		if (zb0001Mask & 0x1) == 0 { // if not omitted
+			// string "avg10_ratio"
+			o = append(o, 0xab, 0x61, 0x76, 0x67, 0x31, 0x30, 0x5f, 0x72, 0x61, 0x74, 0x69, 0x6f)
+			if z.Avg10Ratio == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o, err = z.Avg10Ratio.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Avg10Ratio")
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x2) == 0 { // if not omitted
+			// string "avg60_ratio"
+			o = append(o, 0xab, 0x61, 0x76, 0x67, 0x36, 0x30, 0x5f, 0x72, 0x61, 0x74, 0x69, 0x6f)
+			if z.Avg60Ratio == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o, err = z.Avg60Ratio.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Avg60Ratio")
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "avg300_ratio"
+			o = append(o, 0xac, 0x61, 0x76, 0x67, 0x33, 0x30, 0x30, 0x5f, 0x72, 0x61, 0x74, 0x69, 0x6f)
+			if z.Avg300Ratio == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o, err = z.Avg300Ratio.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Avg300Ratio")
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x8) == 0 { // if not omitted
+			// string "total_s"
+			o = append(o, 0xa7, 0x74, 0x6f, 0x74, 0x61, 0x6c, 0x5f, 0x73)
+			if z.TotalS == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o, err = z.TotalS.MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "TotalS")
+					return
+				}
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *Pressure) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "avg10_ratio":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Avg10Ratio = nil
+			} else {
+				if z.Avg10Ratio == nil {
+					z.Avg10Ratio = new(Number)
+				}
+				bts, err = z.Avg10Ratio.UnmarshalMsg(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Avg10Ratio")
+					return
+				}
+			}
+		case "avg60_ratio":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Avg60Ratio = nil
+			} else {
+				if z.Avg60Ratio == nil {
+					z.Avg60Ratio = new(Number)
+				}
+				bts, err = z.Avg60Ratio.UnmarshalMsg(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Avg60Ratio")
+					return
+				}
+			}
+		case "avg300_ratio":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Avg300Ratio = nil
+			} else {
+				if z.Avg300Ratio == nil {
+					z.Avg300Ratio = new(Number)
+				}
+				bts, err = z.Avg300Ratio.UnmarshalMsg(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Avg300Ratio")
+					return
+				}
+			}
+		case "total_s":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.TotalS = nil
+			} else {
+				if z.TotalS == nil {
+					z.TotalS = new(Number)
+				}
+				bts, err = z.TotalS.UnmarshalMsg(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "TotalS")
+					return
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *Pressure) Msgsize() (s int) {
+	s = 1 + 12
+	if z.Avg10Ratio == nil {
+		s += msgp.NilSize
+	} else {
+		s += z.Avg10Ratio.Msgsize()
+	}
+	s += 12
+	if z.Avg60Ratio == nil {
+		s += msgp.NilSize
+	} else {
+		s += z.Avg60Ratio.Msgsize()
+	}
+	s += 13
+	if z.Avg300Ratio == nil {
+		s += msgp.NilSize
+	} else {
+		s += z.Avg300Ratio.Msgsize()
+	}
+	s += 8
+	if z.TotalS == nil {
+		s += msgp.NilSize
+	} else {
+		s += z.TotalS.Msgsize()
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
 func (z *PrologEvent) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
@@ -5782,5 +8725,367 @@ func (z *PrologKind) UnmarshalMsg(bts []byte) (o []byte, err error) {
 // Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
 func (z PrologKind) Msgsize() (s int) {
 	s = msgp.StringPrefixSize + len(string(z))
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z *SwitchSample) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(10)
+	var zb0001Mask uint16 /* 10 bits */
+	_ = zb0001Mask
+	if z.WindowNS == nil {
+		zb0001Len--
+		zb0001Mask |= 0x40
+	}
+	if z.Links == nil {
+		zb0001Len--
+		zb0001Mask |= 0x100
+	}
+	if z.Absent == nil {
+		zb0001Len--
+		zb0001Mask |= 0x200
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "v"
+		o = append(o, 0xa1, 0x76)
+		o = msgp.AppendInt(o, z.V)
+		// string "cluster"
+		o = append(o, 0xa7, 0x63, 0x6c, 0x75, 0x73, 0x74, 0x65, 0x72)
+		o = msgp.AppendString(o, z.Cluster)
+		// string "node"
+		o = append(o, 0xa4, 0x6e, 0x6f, 0x64, 0x65)
+		o = msgp.AppendString(o, z.Node)
+		// string "ts"
+		o = append(o, 0xa2, 0x74, 0x73)
+		o = msgp.AppendInt64(o, z.TS)
+		// string "boot"
+		o = append(o, 0xa4, 0x62, 0x6f, 0x6f, 0x74)
+		o = msgp.AppendString(o, z.Boot)
+		// string "seq"
+		o = append(o, 0xa3, 0x73, 0x65, 0x71)
+		o = msgp.AppendUint64(o, z.Seq)
+		if (zb0001Mask & 0x40) == 0 { // if not omitted
+			// string "window_ns"
+			o = append(o, 0xa9, 0x77, 0x69, 0x6e, 0x64, 0x6f, 0x77, 0x5f, 0x6e, 0x73)
+			if z.WindowNS == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.WindowNS)
+			}
+		}
+		// string "switches"
+		o = append(o, 0xa8, 0x73, 0x77, 0x69, 0x74, 0x63, 0x68, 0x65, 0x73)
+		o = msgp.AppendArrayHeader(o, uint32(len(z.Switches)))
+		for za0001 := range z.Switches {
+			o, err = z.Switches[za0001].MarshalMsg(o)
+			if err != nil {
+				err = msgp.WrapError(err, "Switches", za0001)
+				return
+			}
+		}
+		if (zb0001Mask & 0x100) == 0 { // if not omitted
+			// string "links"
+			o = append(o, 0xa5, 0x6c, 0x69, 0x6e, 0x6b, 0x73)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Links)))
+			for za0002 := range z.Links {
+				o, err = z.Links[za0002].MarshalMsg(o)
+				if err != nil {
+					err = msgp.WrapError(err, "Links", za0002)
+					return
+				}
+			}
+		}
+		if (zb0001Mask & 0x200) == 0 { // if not omitted
+			// string "absent"
+			o = append(o, 0xa6, 0x61, 0x62, 0x73, 0x65, 0x6e, 0x74)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Absent)))
+			for za0003, za0004 := range z.Absent {
+				o = msgp.AppendString(o, za0003)
+				o = msgp.AppendString(o, za0004)
+			}
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *SwitchSample) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "v":
+			z.V, bts, err = msgp.ReadIntBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "V")
+				return
+			}
+		case "cluster":
+			z.Cluster, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Cluster")
+				return
+			}
+		case "node":
+			z.Node, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Node")
+				return
+			}
+		case "ts":
+			z.TS, bts, err = msgp.ReadInt64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "TS")
+				return
+			}
+		case "boot":
+			z.Boot, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Boot")
+				return
+			}
+		case "seq":
+			z.Seq, bts, err = msgp.ReadUint64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Seq")
+				return
+			}
+		case "window_ns":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.WindowNS = nil
+			} else {
+				if z.WindowNS == nil {
+					z.WindowNS = new(uint64)
+				}
+				*z.WindowNS, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "WindowNS")
+					return
+				}
+			}
+		case "switches":
+			var zb0002 uint32
+			zb0002, bts, err = msgp.ReadArrayHeaderBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Switches")
+				return
+			}
+			if cap(z.Switches) >= int(zb0002) {
+				z.Switches = (z.Switches)[:zb0002]
+			} else {
+				z.Switches = make([]NVSwitch, zb0002)
+			}
+			for za0001 := range z.Switches {
+				bts, err = z.Switches[za0001].UnmarshalMsg(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Switches", za0001)
+					return
+				}
+			}
+		case "links":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Links = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Links")
+					return
+				}
+				if z.Links != nil && cap(z.Links) >= int(zb0003) {
+					z.Links = (z.Links)[:zb0003]
+				} else {
+					z.Links = make([]NVSwitchLink, zb0003)
+				}
+				for za0002 := range z.Links {
+					bts, err = z.Links[za0002].UnmarshalMsg(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Links", za0002)
+						return
+					}
+				}
+			}
+		case "absent":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Absent = nil
+			} else {
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Absent")
+					return
+				}
+				if z.Absent == nil {
+					z.Absent = make(map[string]string, zb0004)
+				} else if len(z.Absent) > 0 {
+					clear(z.Absent)
+				}
+				for zb0004 > 0 {
+					var za0004 string
+					zb0004--
+					var za0003 string
+					za0003, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent")
+						return
+					}
+					za0004, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Absent", za0003)
+						return
+					}
+					z.Absent[za0003] = za0004
+				}
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z *SwitchSample) Msgsize() (s int) {
+	s = 1 + 2 + msgp.IntSize + 8 + msgp.StringPrefixSize + len(z.Cluster) + 5 + msgp.StringPrefixSize + len(z.Node) + 3 + msgp.Int64Size + 5 + msgp.StringPrefixSize + len(z.Boot) + 4 + msgp.Uint64Size + 10
+	if z.WindowNS == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 9 + msgp.ArrayHeaderSize
+	for za0001 := range z.Switches {
+		s += z.Switches[za0001].Msgsize()
+	}
+	s += 6 + msgp.ArrayHeaderSize
+	for za0002 := range z.Links {
+		s += z.Links[za0002].Msgsize()
+	}
+	s += 7 + msgp.MapHeaderSize
+	if z.Absent != nil {
+		for za0003, za0004 := range z.Absent {
+			_ = za0004
+			s += msgp.StringPrefixSize + len(za0003) + msgp.StringPrefixSize + len(za0004)
+		}
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z UninterruptibleProc) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	// check for omitted fields
+	zb0001Len := uint32(3)
+	var zb0001Mask uint8 /* 3 bits */
+	_ = zb0001Mask
+	if z.Comm == "" {
+		zb0001Len--
+		zb0001Mask |= 0x2
+	}
+	if z.JobID == "" {
+		zb0001Len--
+		zb0001Mask |= 0x4
+	}
+	// variable map header, size zb0001Len
+	o = append(o, 0x80|uint8(zb0001Len))
+
+	// skip if no fields are to be emitted
+	if zb0001Len != 0 {
+		// string "pid"
+		o = append(o, 0xa3, 0x70, 0x69, 0x64)
+		o = msgp.AppendUint64(o, z.PID)
+		if (zb0001Mask & 0x2) == 0 { // if not omitted
+			// string "comm"
+			o = append(o, 0xa4, 0x63, 0x6f, 0x6d, 0x6d)
+			o = msgp.AppendString(o, z.Comm)
+		}
+		if (zb0001Mask & 0x4) == 0 { // if not omitted
+			// string "job_id"
+			o = append(o, 0xa6, 0x6a, 0x6f, 0x62, 0x5f, 0x69, 0x64)
+			o = msgp.AppendString(o, z.JobID)
+		}
+	}
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *UninterruptibleProc) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	var field []byte
+	_ = field
+	var zb0001 uint32
+	zb0001, bts, err = msgp.ReadMapHeaderBytes(bts)
+	if err != nil {
+		err = msgp.WrapError(err)
+		return
+	}
+	for zb0001 > 0 {
+		zb0001--
+		field, bts, err = msgp.ReadMapKeyZC(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		switch msgp.UnsafeString(field) {
+		case "pid":
+			z.PID, bts, err = msgp.ReadUint64Bytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "PID")
+				return
+			}
+		case "comm":
+			z.Comm, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Comm")
+				return
+			}
+		case "job_id":
+			z.JobID, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "JobID")
+				return
+			}
+		default:
+			bts, err = msgp.Skip(bts)
+			if err != nil {
+				err = msgp.WrapError(err)
+				return
+			}
+		}
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z UninterruptibleProc) Msgsize() (s int) {
+	s = 1 + 4 + msgp.Uint64Size + 5 + msgp.StringPrefixSize + len(z.Comm) + 7 + msgp.StringPrefixSize + len(z.JobID)
 	return
 }

@@ -133,6 +133,9 @@ func known(v any, typ reflect.Type) any {
 		return v
 	}
 	have := fields(typ)
+	if _, untagged := have[""]; untagged { // an array on the wire
+		return v
+	}
 	for key := range object {
 		if field, ok := have[key]; ok {
 			object[key] = known(object[key], field)

@@ -24,6 +24,7 @@ class GpuSample(TypedDict, total=False):
     absent: dict[str, str]
     state: list[str | None]
     procs: list[list[Any]]
+    nvlinks: list[list[Any]]
 
 
 class IbSample(TypedDict, total=False):
@@ -37,6 +38,47 @@ class IbSample(TypedDict, total=False):
     seq: Required[int]
     window_ns: int
     ports: Required[list[dict[str, Any]]]
+    bonds: list[dict[str, Any]]
+    absent: dict[str, str]
+
+
+class HostSample(TypedDict, total=False):
+    """What a node's processors, memory and PCIe are doing."""
+
+    v: Required[int]
+    cluster: Required[str]
+    node: Required[str]
+    ts: Required[int]
+    boot: Required[str]
+    seq: Required[int]
+    window_ns: int
+    cpus: int
+    cpu_ratio: dict[str, float]
+    load1: float
+    load5: float
+    load15: float
+    procs_running: int
+    procs_blocked: int
+    threads_uninterruptible: int
+    uninterruptible: list[dict[str, Any]]
+    memory_bytes: dict[str, int]
+    pressure: dict[str, dict[str, Any]]
+    aer: list[dict[str, Any]]
+    absent: dict[str, str]
+
+
+class SwitchSample(TypedDict, total=False):
+    """The NVSwitches of a node, as DCGM shows them."""
+
+    v: Required[int]
+    cluster: Required[str]
+    node: Required[str]
+    ts: Required[int]
+    boot: Required[str]
+    seq: Required[int]
+    window_ns: int
+    switches: Required[list[dict[str, Any]]]
+    links: list[dict[str, Any]]
     absent: dict[str, str]
 
 
@@ -90,6 +132,8 @@ class AgentStatus(TypedDict, total=False):
     dropped_events: int
     cpu_s: float
     rss_bytes: int
+    goroutines: int
+    open_fds: int
 
 
 class Inventory(TypedDict, total=False):
@@ -217,6 +261,7 @@ class JobSample(TypedDict, total=False):
     absent: dict[str, str]
     state: list[str | None]
     procs: list[list[Any]]
+    nvlinks: list[list[Any]]
     job: Required[list[str | None]]
     job_source: list[str | None]
     jobs: dict[str, dict[str, Any]]
@@ -331,10 +376,51 @@ SHAPES: Final[dict[str, Obj]] = {
             'boot': Str(0),
             'seq': Int(0, None),
             'window_ns': Int(0, None),
-            'ports': List(Obj({'device': Str(0), 'port': Int(0, None), 'guid': Str(0), 'netdev': Str(0), 'link_layer': Enum(('infiniband', 'ethernet', 'unknown')), 'state': Enum(('nop', 'down', 'init', 'armed', 'active', 'active_defer', 'unknown')), 'phys_state': Enum(('sleep', 'polling', 'disabled', 'training', 'link_up', 'link_error_recovery', 'phy_test', 'unknown')), 'rate_gbps': Num(None, None), 'counters': Map(Int(0, None)), 'saturated': List(Str(0)), 'absent': Map(Str(0))}, ['device', 'port'])),
+            'ports': List(Obj({'device': Str(0), 'port': Int(0, None), 'guid': Str(0), 'netdev': Str(0), 'link_layer': Enum(('infiniband', 'ethernet', 'unknown')), 'state': Enum(('nop', 'down', 'init', 'armed', 'active', 'active_defer', 'unknown')), 'phys_state': Enum(('sleep', 'polling', 'disabled', 'training', 'link_up', 'link_error_recovery', 'phy_test', 'unknown')), 'rate_gbps': Num(None, None), 'counters': Map(Int(0, None)), 'saturated': List(Str(0)), 'absent': Map(Str(0)), 'pci': Str(0), 'lid': Int(0, None), 'sm_lid': Int(0, None), 'carrier': Bool(), 'operstate': Str(0), 'carrier_changes': Int(0, None), 'carrier_down_count': Int(0, None), 'speed_mbps': Int(0, None), 'bond': Str(0)}, ['device', 'port'])),
+            'bonds': List(Obj({'name': Str(0), 'mode': Str(0), 'mii_status': Str(0), 'slaves': List(Obj({'netdev': Str(0), 'mii_status': Str(0), 'link_failures': Int(0, None)}, ['netdev']))}, ['name'])),
             'absent': Map(Str(0)),
         },
         ['boot', 'cluster', 'node', 'ports', 'seq', 'ts', 'v'],
+    ),
+    'HostSample': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'node': Str(1),
+            'ts': Int(0, None),
+            'boot': Str(0),
+            'seq': Int(0, None),
+            'window_ns': Int(0, None),
+            'cpus': Int(0, None),
+            'cpu_ratio': Map(Num(None, None)),
+            'load1': Num(None, None),
+            'load5': Num(None, None),
+            'load15': Num(None, None),
+            'procs_running': Int(0, None),
+            'procs_blocked': Int(0, None),
+            'threads_uninterruptible': Int(0, None),
+            'uninterruptible': List(Obj({'pid': Int(0, None), 'comm': Str(0), 'job_id': Str(0)}, ['pid'])),
+            'memory_bytes': Map(Int(0, None)),
+            'pressure': Map(Obj({'avg10_ratio': Num(None, None), 'avg60_ratio': Num(None, None), 'avg300_ratio': Num(None, None), 'total_s': Num(None, None)}, [])),
+            'aer': List(Obj({'pci': Str(0), 'class': Str(0), 'parent': Str(0), 'correctable': Int(0, None), 'nonfatal': Int(0, None), 'fatal': Int(0, None), 'errors': Map(Int(0, None))}, ['pci'])),
+            'absent': Map(Str(0)),
+        },
+        ['boot', 'cluster', 'node', 'seq', 'ts', 'v'],
+    ),
+    'SwitchSample': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'node': Str(1),
+            'ts': Int(0, None),
+            'boot': Str(0),
+            'seq': Int(0, None),
+            'window_ns': Int(0, None),
+            'switches': List(Obj({'switch': Int(0, None), 'uuid': Str(0), 'pci': Str(0), 'values': Map(Num(None, None))}, ['switch'])),
+            'links': List(Obj({'switch': Int(0, None), 'link': Int(0, None), 'values': Map(Num(None, None))}, ['link', 'switch'])),
+            'absent': Map(Str(0)),
+        },
+        ['boot', 'cluster', 'node', 'seq', 'switches', 'ts', 'v'],
     ),
     'KernelEvent': Obj(
         {
@@ -345,7 +431,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'boot': Str(0),
             'seq': Int(0, None),
             'approximate_ts': Bool(),
-            'kind': Enum(('xid', 'sxid', 'gpu_lost', 'gpu_uuid', 'aer', 'mce', 'edac', 'oom', 'hung_task', 'soft_lockup', 'link', 'mlx5', 'nvme', 'fs_readonly', 'rm_init', 'peermem', 'gap', 'flood', 'unknown')),
+            'kind': Enum(('xid', 'sxid', 'gpu_lost', 'gpu_uuid', 'aer', 'mce', 'edac', 'oom', 'hung_task', 'soft_lockup', 'link', 'mlx5', 'nvme', 'fs_readonly', 'rm_init', 'peermem', 'gpu_event', 'thermal', 'raid', 'nvlink', 'gap', 'flood', 'unknown')),
             'code': Int(0, None),
             'pci': Str(0),
             'uuid': Str(0),
@@ -378,13 +464,15 @@ SHAPES: Final[dict[str, Obj]] = {
             'interval_ns': Int(0, None),
             'clock_offset_ns': Int(None, None),
             'inventory': Str(0),
-            'collectors': Map(Obj({'state': Enum(('ok', 'absent', 'failing', 'hung', 'off', 'unknown')), 'why': Str(0), 'last_success_ts': Int(0, None), 'duration_ns': Int(0, None), 'readings': Int(0, None), 'failures': Int(0, None), 'skipped': Int(0, None)}, [])),
+            'collectors': Map(Obj({'state': Enum(('ok', 'absent', 'failing', 'hung', 'off', 'unknown')), 'why': Str(0), 'last_success_ts': Int(0, None), 'duration_ns': Int(0, None), 'readings': Int(0, None), 'failures': Int(0, None), 'skipped': Int(0, None), 'counts': Map(Int(0, None))}, [])),
             'dropped_samples': Int(0, None),
             'spool_events': Int(0, None),
             'spool_bytes': Int(0, None),
             'dropped_events': Int(0, None),
             'cpu_s': Num(None, None),
             'rss_bytes': Int(0, None),
+            'goroutines': Int(0, None),
+            'open_fds': Int(0, None),
         },
         ['boot', 'cluster', 'collectors', 'node', 'seq', 'ts', 'v'],
     ),
@@ -401,7 +489,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'cuda': Str(0),
             'nvml': Str(0),
             'kernel': Str(0),
-            'gpus': List(Obj({'uuid': Str(0), 'index': Int(0, None), 'pci': Str(0), 'minor': Int(0, None), 'model': Str(0), 'serial': Str(0), 'vbios': Str(0), 'fb_total_bytes': Int(0, None), 'mig': Bool(), 'numa': Int(None, None)}, ['uuid'])),
+            'gpus': List(Obj({'uuid': Str(0), 'index': Int(0, None), 'pci': Str(0), 'minor': Int(0, None), 'model': Str(0), 'serial': Str(0), 'vbios': Str(0), 'fb_total_bytes': Int(0, None), 'mig': Bool(), 'numa': Int(None, None), 'architecture': Str(0), 'board_part': Str(0), 'mig_devices': List(Obj({'uuid': Str(0), 'gi': Int(0, None), 'ci': Int(0, None), 'profile': Str(0), 'fb_total_bytes': Int(0, None)}, ['uuid'])), 'nvlinks': List(Obj({'link': Int(0, None), 'version': Int(0, None), 'remote_pci': Str(0), 'remote_type': Str(0)}, ['link']))}, ['uuid'])),
             'hcas': List(Obj({'device': Str(0), 'port': Int(0, None), 'guid': Str(0), 'firmware': Str(0), 'board': Str(0), 'pci': Str(0), 'link_layer': Str(0), 'rate_gbps': Num(None, None)}, ['device'])),
         },
         ['boot', 'cluster', 'gpus', 'node', 'seq', 'ts', 'v'],
@@ -503,7 +591,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'boot': Str(0),
             'seq': Int(0, None),
             'approximate_ts': Bool(),
-            'kind': Enum(('xid', 'sxid', 'gpu_lost', 'gpu_uuid', 'aer', 'mce', 'edac', 'oom', 'hung_task', 'soft_lockup', 'link', 'mlx5', 'nvme', 'fs_readonly', 'rm_init', 'peermem', 'gap', 'flood', 'unknown')),
+            'kind': Enum(('xid', 'sxid', 'gpu_lost', 'gpu_uuid', 'aer', 'mce', 'edac', 'oom', 'hung_task', 'soft_lockup', 'link', 'mlx5', 'nvme', 'fs_readonly', 'rm_init', 'peermem', 'gpu_event', 'thermal', 'raid', 'nvlink', 'gap', 'flood', 'unknown')),
             'code': Int(0, None),
             'pci': Str(0),
             'uuid': Str(0),
@@ -594,35 +682,75 @@ SHAPES: Final[dict[str, Obj]] = {
 }
 
 COLUMN_UNITS: Final[dict[str, str]] = {
+    'bar1_used_bytes': 'By',
+    'clock_event_hw_power_brake_ns': 'ns',
+    'clock_event_hw_thermal_ns': 'ns',
     'clock_event_reasons': '1',
+    'clock_event_sw_power_cap_ns': 'ns',
+    'clock_event_sw_thermal_ns': 'ns',
+    'clock_event_sync_boost_ns': 'ns',
+    'decoder_util_ratio': '1',
     'dram_active_ratio': '1',
     'ecc_corrected_aggregate': '{error}',
     'ecc_corrected_volatile': '{error}',
+    'ecc_mode': '1',
     'ecc_uncorrected_aggregate': '{error}',
     'ecc_uncorrected_volatile': '{error}',
+    'encoder_util_ratio': '1',
     'energy_j': 'J',
+    'fabric_state': '1',
+    'fabric_status': '1',
     'fan_ratio': '1',
+    'fb_reserved_bytes': 'By',
     'fb_total_bytes': 'By',
     'fb_used_bytes': 'By',
+    'fp16_active_ratio': '1',
+    'fp32_active_ratio': '1',
+    'fp64_active_ratio': '1',
+    'graphics_active_ratio': '1',
+    'int_active_ratio': '1',
     'mem_clock_max_mhz': 'MHz',
     'mem_clock_mhz': 'MHz',
     'mem_temp_c': 'Cel',
     'mem_util_ratio': '1',
+    'mig_mode': '1',
+    'nvlink_buffer_overruns': '{packet}',
     'nvlink_crc_errors': '{error}',
+    'nvlink_effective_ber': '1',
+    'nvlink_effective_errors': '{error}',
+    'nvlink_general_errors': '{packet}',
+    'nvlink_integrity_errors': '{error}',
+    'nvlink_links': '{link}',
     'nvlink_links_up': '{link}',
+    'nvlink_malformed_packets': '{packet}',
+    'nvlink_receive_errors': '{packet}',
+    'nvlink_recoveries_failed': '{recovery}',
+    'nvlink_recoveries_ok': '{recovery}',
     'nvlink_recovery_errors': '{error}',
+    'nvlink_recovery_events': '{recovery}',
+    'nvlink_remote_errors': '{packet}',
     'nvlink_replay_errors': '{error}',
     'nvlink_rx_bytes_per_s': 'By/s',
+    'nvlink_symbol_ber': '1',
+    'nvlink_symbol_errors': '{error}',
     'nvlink_tx_bytes_per_s': 'By/s',
+    'nvlink_xmit_discards': '{packet}',
+    'pcie_correctable_errors': '{error}',
+    'pcie_fatal_errors': '{error}',
     'pcie_gen': '1',
     'pcie_gen_max': '1',
+    'pcie_nonfatal_errors': '{error}',
+    'pcie_recoveries': '{recovery}',
     'pcie_replays': '{replay}',
     'pcie_rx_bytes_per_s': 'By/s',
     'pcie_tx_bytes_per_s': 'By/s',
     'pcie_width': '{lane}',
     'pcie_width_max': '{lane}',
     'persistence': '1',
+    'power_instant_w': 'W',
     'power_limit_default_w': 'W',
+    'power_limit_max_w': 'W',
+    'power_limit_min_w': 'W',
     'power_limit_w': 'W',
     'power_w': 'W',
     'pstate': '1',
@@ -632,49 +760,100 @@ COLUMN_UNITS: Final[dict[str, str]] = {
     'remapped_rows_correctable': '{row}',
     'remapped_rows_uncorrectable': '{row}',
     'retired_pages_dbe': '{page}',
+    'retired_pages_pending': '1',
     'retired_pages_sbe': '{page}',
     'sm_active_ratio': '1',
     'sm_clock_max_mhz': 'MHz',
     'sm_clock_mhz': 'MHz',
     'sm_occupancy_ratio': '1',
     'temp_c': 'Cel',
+    'temp_gpu_max_c': 'Cel',
+    'temp_margin_c': 'Cel',
+    'temp_mem_max_c': 'Cel',
+    'temp_shutdown_c': 'Cel',
     'temp_slowdown_c': 'Cel',
     'tensor_active_ratio': '1',
     'util_ratio': '1',
+    'violation_app_clocks_ns': 'ns',
+    'violation_base_clocks_ns': 'ns',
+    'violation_board_limit_ns': 'ns',
+    'violation_low_utilization_ns': 'ns',
     'violation_power_ns': 'ns',
+    'violation_reliability_ns': 'ns',
+    'violation_sync_boost_ns': 'ns',
     'violation_thermal_ns': 'ns',
 }
 
 COLUMN_ABOUT: Final[dict[str, str]] = {
+    'bar1_used_bytes': 'BAR1 memory in use.',
+    'clock_event_hw_power_brake_ns': 'Time with clocks lowered by an external power brake.',
+    'clock_event_hw_thermal_ns': 'Time with clocks lowered by hardware for heat.',
     'clock_event_reasons': 'Bit mask of NVML clock event reasons seen in the window (OR over the readings).',
+    'clock_event_sw_power_cap_ns': 'Time with clocks lowered to stay below the power limit.',
+    'clock_event_sw_thermal_ns': 'Time with clocks lowered by software for heat.',
+    'clock_event_sync_boost_ns': 'Time with clocks lowered to match other GPUs of a sync boost group.',
+    'decoder_util_ratio': 'Share of time with the video decoder busy.',
     'dram_active_ratio': 'Share of cycles with DRAM traffic.',
     'ecc_corrected_aggregate': "Corrected ECC errors in the GPU's life.",
     'ecc_corrected_volatile': 'Corrected ECC errors since the driver was loaded.',
+    'ecc_mode': '1 when ECC is on.',
     'ecc_uncorrected_aggregate': "Uncorrected ECC errors in the GPU's life.",
     'ecc_uncorrected_volatile': 'Uncorrected ECC errors since the driver was loaded.',
+    'encoder_util_ratio': 'Share of time with the video encoder busy.',
     'energy_j': 'Energy since the driver was loaded.',
+    'fabric_state': 'NVML fabric state: 0 not supported, 1 not started, 2 in progress, 3 completed.',
+    'fabric_status': 'nvmlReturn_t with which joining the fabric ended; 0 is success. Means something once fabric_state is 3.',
     'fan_ratio': 'Fan speed over its maximum.',
+    'fb_reserved_bytes': 'Frame buffer that the driver keeps for itself.',
     'fb_total_bytes': 'Frame buffer size.',
     'fb_used_bytes': 'Frame buffer in use.',
+    'fp16_active_ratio': 'Share of cycles with the FP16 pipe busy.',
+    'fp32_active_ratio': 'Share of cycles with the FP32 pipe busy.',
+    'fp64_active_ratio': 'Share of cycles with the FP64 pipe busy.',
+    'graphics_active_ratio': 'Share of cycles with the graphics or compute engine busy.',
+    'int_active_ratio': 'Share of cycles with the integer pipe busy.',
     'mem_clock_max_mhz': 'Highest memory clock.',
     'mem_clock_mhz': 'Memory clock.',
     'mem_temp_c': 'Memory temperature.',
     'mem_util_ratio': 'Share of time with memory traffic.',
+    'mig_mode': '1 when MIG mode is on.',
+    'nvlink_buffer_overruns': 'NVLink 5: packets lost to full buffers, all links.',
     'nvlink_crc_errors': 'NVLink CRC errors, all links.',
+    'nvlink_effective_ber': 'NVLink 5: bit error rate after correction, of the worst link.',
+    'nvlink_effective_errors': 'NVLink 5: errors left after correction, all links.',
+    'nvlink_general_errors': 'NVLink 5: packets received with header errors, all links.',
+    'nvlink_integrity_errors': 'NVLink 5: local link integrity errors, all links.',
+    'nvlink_links': 'NVLinks that the GPU has.',
     'nvlink_links_up': 'NVLinks that are up.',
+    'nvlink_malformed_packets': 'NVLink 5: malformed packets, all links.',
+    'nvlink_receive_errors': 'NVLink 5: packets received with errors, all links.',
+    'nvlink_recoveries_failed': 'NVLink 5: link recoveries that failed, all links.',
+    'nvlink_recoveries_ok': 'NVLink 5: link recoveries that succeeded, all links.',
     'nvlink_recovery_errors': 'NVLink recoveries, all links.',
+    'nvlink_recovery_events': 'NVLink 5: link recoveries that began, all links.',
+    'nvlink_remote_errors': 'NVLink 5: packets received that the other end had marked bad, all links.',
     'nvlink_replay_errors': 'NVLink replays, all links.',
     'nvlink_rx_bytes_per_s': 'NVLink received.',
+    'nvlink_symbol_ber': 'NVLink 5: bit error rate of symbols before correction, of the worst link.',
+    'nvlink_symbol_errors': 'NVLink 5: symbol errors before correction, all links.',
     'nvlink_tx_bytes_per_s': 'NVLink sent.',
+    'nvlink_xmit_discards': 'NVLink 5: packets that were to be sent and were dropped, all links.',
+    'pcie_correctable_errors': 'Correctable PCIe errors, as the GPU counts them.',
+    'pcie_fatal_errors': 'Fatal PCIe errors, as the GPU counts them.',
     'pcie_gen': 'PCIe generation of the link now.',
     'pcie_gen_max': 'Highest PCIe generation.',
+    'pcie_nonfatal_errors': 'Non-fatal PCIe errors, as the GPU counts them.',
+    'pcie_recoveries': 'Times the PCIe link left L0 to recover.',
     'pcie_replays': 'PCIe replays since boot.',
     'pcie_rx_bytes_per_s': 'PCIe, host to GPU.',
     'pcie_tx_bytes_per_s': 'PCIe, GPU to host.',
     'pcie_width': 'PCIe lanes now.',
     'pcie_width_max': 'Most PCIe lanes.',
     'persistence': '1 when persistence mode is on.',
+    'power_instant_w': 'Board power at the moment of the reading, where the driver tells it apart from its average.',
     'power_limit_default_w': 'Default power limit.',
+    'power_limit_max_w': 'Highest power limit that can be set.',
+    'power_limit_min_w': 'Lowest power limit that can be set.',
     'power_limit_w': 'Enforced power limit.',
     'power_w': 'Board power.',
     'pstate': 'Performance state, 0 is the fastest.',
@@ -684,15 +863,26 @@ COLUMN_ABOUT: Final[dict[str, str]] = {
     'remapped_rows_correctable': 'Rows remapped for correctable errors.',
     'remapped_rows_uncorrectable': 'Rows remapped for uncorrectable errors.',
     'retired_pages_dbe': 'Pages retired for double-bit errors.',
+    'retired_pages_pending': '1 when a page waits for a reboot to be retired.',
     'retired_pages_sbe': 'Pages retired for single-bit errors.',
     'sm_active_ratio': 'Share of cycles with a warp on an SM.',
     'sm_clock_max_mhz': 'Highest SM clock.',
     'sm_clock_mhz': 'SM clock.',
     'sm_occupancy_ratio': 'Resident warps over the most possible.',
     'temp_c': 'GPU core temperature.',
+    'temp_gpu_max_c': 'Temperature above which the GPU slows itself down by software.',
+    'temp_margin_c': 'Degrees left to the temperature at which the GPU slows down (T.limit).',
+    'temp_mem_max_c': 'Temperature above which the memory slows the GPU down.',
+    'temp_shutdown_c': 'Temperature at which the hardware shuts down.',
     'temp_slowdown_c': 'Temperature at which the hardware slows down.',
     'tensor_active_ratio': 'Share of cycles with a tensor pipe busy.',
     'util_ratio': 'Share of time with a kernel running.',
+    'violation_app_clocks_ns': 'Time below the application clocks for any reason.',
+    'violation_base_clocks_ns': 'Time below the base clocks for any reason.',
+    'violation_board_limit_ns': "Time slowed down by the board's limit.",
+    'violation_low_utilization_ns': 'Time slowed down for want of work.',
     'violation_power_ns': 'Time slowed down for power.',
+    'violation_reliability_ns': 'Time slowed down for reliability (voltage).',
+    'violation_sync_boost_ns': 'Time slowed down by sync boost.',
     'violation_thermal_ns': 'Time slowed down for heat.',
 }

@@ -10,6 +10,8 @@ PREFIX: Final = 'heeler.v1'
 ROUTES: Final[dict[str, Route]] = {
     'GpuSample': Route('GpuSample', 'gpu.sample.<node>', 'SAMPLES', last=None, acked=False),
     'IbSample': Route('IbSample', 'ib.sample.<node>', 'SAMPLES', last=None, acked=False),
+    'HostSample': Route('HostSample', 'host.sample.<node>', 'SAMPLES', last=None, acked=False),
+    'SwitchSample': Route('SwitchSample', 'switch.sample.<node>', 'SAMPLES', last=None, acked=False),
     'KernelEvent': Route('KernelEvent', 'kernel.event.<node>', 'EVENTS', last=None, acked=True),
     'AgentStatus': Route('AgentStatus', 'agent.status.<node>', 'AGENTS', last=None, acked=True),
     'Inventory': Route('Inventory', 'agent.inventory.<node>', 'AGENTS', last=None, acked=True),
@@ -25,7 +27,7 @@ ROUTES: Final[dict[str, Route]] = {
 }
 
 STREAMS: Final[dict[str, Stream]] = {
-    'SAMPLES': Stream('SAMPLES', subjects=('gpu.sample.*', 'ib.sample.*', 'host.sample.*'), max_age=7200, max_bytes=17179869184, replicas=1),
+    'SAMPLES': Stream('SAMPLES', subjects=('gpu.sample.*', 'ib.sample.*', 'host.sample.*', 'switch.sample.*'), max_age=7200, max_bytes=17179869184, replicas=1),
     'JOBSAMPLES': Stream('JOBSAMPLES', subjects=('job.sample.*.*',), max_age=1800, max_bytes=8589934592, replicas=1),
     'EVENTS': Stream('EVENTS', subjects=('kernel.event.*', 'health.result.*', 'prolog.event.*', 'slurm.job.*', 'slurm.node.*', 'job.event.*.*'), max_age=2592000, max_bytes=17179869184, max_per_subject=10000, duplicate_window=3600, replicas=3),
     'AGENTS': Stream('AGENTS', subjects=('agent.status.*', 'agent.inventory.*', 'slurm.cluster.*'), max_age=604800, max_bytes=1073741824, max_per_subject=1, replicas=1),
@@ -52,6 +54,16 @@ def gpu_sample(cluster: str, node: str) -> str:
 def ib_sample(cluster: str, node: str) -> str:
     """Return the subject of a IbSample."""
     return f"{PREFIX}.{escape(cluster)}.ib.sample.{escape(node)}"
+
+
+def host_sample(cluster: str, node: str) -> str:
+    """Return the subject of a HostSample."""
+    return f"{PREFIX}.{escape(cluster)}.host.sample.{escape(node)}"
+
+
+def switch_sample(cluster: str, node: str) -> str:
+    """Return the subject of a SwitchSample."""
+    return f"{PREFIX}.{escape(cluster)}.switch.sample.{escape(node)}"
 
 
 def kernel_event(cluster: str, node: str) -> str:

@@ -17,6 +17,11 @@ class GpuSampleGpu(TypedDict, total=False):
     pci: list[str | None] | None
     minor: list[int | None] | None
     model: list[str | None] | None
+    parent: list[str | None] | None
+    gi: list[int | None] | None
+    ci: list[int | None] | None
+    profile: list[str | None] | None
+    power_kind: list[str | None] | None
 
 
 class GpuSampleWire(TypedDict, total=False):
@@ -36,6 +41,7 @@ class GpuSampleWire(TypedDict, total=False):
     absent: dict[str, str] | None
     state: list[str | None] | None
     procs: list[list[Any]] | None
+    nvlinks: list[list[Any]] | None
 
 
 class JobSampleGpu(TypedDict, total=False):
@@ -44,6 +50,11 @@ class JobSampleGpu(TypedDict, total=False):
     pci: list[str | None] | None
     minor: list[int | None] | None
     model: list[str | None] | None
+    parent: list[str | None] | None
+    gi: list[int | None] | None
+    ci: list[int | None] | None
+    profile: list[str | None] | None
+    power_kind: list[str | None] | None
 
 
 class JobSampleWire(TypedDict, total=False):
@@ -63,6 +74,7 @@ class JobSampleWire(TypedDict, total=False):
     absent: dict[str, str] | None
     state: list[str | None] | None
     procs: list[list[Any]] | None
+    nvlinks: list[list[Any]] | None
     job: Required[list[str | None]]
     job_source: list[str | None] | None
     jobs: dict[str, dict[str, Any]] | None
