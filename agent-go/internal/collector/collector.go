@@ -56,6 +56,9 @@ type Entry struct {
 	Source    Source
 	// Off says that the operator switched it off: it is reported, not run.
 	Off bool
+	// HoldsGPUs says that it keeps the GPU driver open, so that it must stop before a GPU can be reset; Profiles that
+	// it uses the GPUs' performance monitors, which a job may want for itself.
+	HoldsGPUs, Profiles bool
 }
 
 func (e *Entry) deadline() time.Duration {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -215,5 +216,92 @@ func TestAlignedTicksAreMultiplesOfTheirPeriod(t *testing.T) {
 	}
 	if got := nextTick(now, time.Second, 500*time.Millisecond); !got.Equal(time.Unix(1000, 500000000)) {
 		t.Errorf("with a phase: %s", got)
+	}
+}
+
+func TestWhatIsPausedStandsStillAndSaysWhy(t *testing.T) {
+	var readings, openings atomic.Int32
+	open := atomic.Bool{}
+	r := run(t,
+		Entry{Name: "reads", Every: often, HoldsGPUs: true, Collector: counting(&readings)},
+		Entry{Name: "stays", Every: time.Second, HoldsGPUs: true, Source: opens(func(ctx context.Context, beat func()) error {
+			openings.Add(1)
+			open.Store(true)
+			defer open.Store(false)
+			beat()
+			<-ctx.Done()
+			return nil
+		})},
+		Entry{Name: "other", Every: often, Collector: counting(new(atomic.Int32))},
+	)
+	until(t, r, "reads", inState(heelerv1.CollectorOK))
+	until(t, r, "stays", inState(heelerv1.CollectorOK))
+	r.SetPauses(func(e *Entry) string {
+		if e.HoldsGPUs {
+			return "released"
+		}
+		return ""
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := r.Settle(ctx); err != nil || open.Load() {
+		t.Fatalf("%v, open %v", err, open.Load())
+	}
+	before := readings.Load()
+	time.Sleep(5 * often)
+	if readings.Load() != before {
+		t.Error("it reads on")
+	}
+	for _, name := range []string{"reads", "stays"} {
+		if s := r.Status()[name]; s.State != heelerv1.CollectorOff || s.Why != "released" || *s.Failures != 0 || *s.Skipped != 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	if s := r.Status()["other"]; s.State != heelerv1.CollectorOK {
+		t.Errorf("other: %+v", s)
+	}
+	r.SetPauses(func(*Entry) string { return "" })
+	until(t, r, "reads", inState(heelerv1.CollectorOK))
+	if s := until(t, r, "stays", inState(heelerv1.CollectorOK)); *s.Failures != 0 || openings.Load() != 2 {
+		t.Errorf("opened %d times: %+v", openings.Load(), s)
+	}
+}
+
+func counting(n *atomic.Int32) reads {
+	return func() error {
+		n.Add(1)
+		return nil
+	}
+}
+
+func TestAReadingThatHangsIsNamedWhenItIsToEnd(t *testing.T) {
+	hang := make(chan struct{})
+	r := run(t, Entry{Name: "hangs", Every: often, Deadline: often, Collector: reads(func() error {
+		<-hang
+		return nil
+	})})
+	defer close(hang)
+	until(t, r, "hangs", inState(heelerv1.CollectorHung))
+	r.SetPauses(func(*Entry) string { return "released" })
+	ctx, cancel := context.WithTimeout(context.Background(), 3*often)
+	defer cancel()
+	if err := r.Settle(ctx); err == nil || !strings.Contains(err.Error(), "hangs") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestALoopThatNoLongerComesRoundIsSeenAHangingReadingIsNotOne(t *testing.T) {
+	hang := make(chan struct{})
+	r := run(t, Entry{Name: "hangs", Every: often, Deadline: often, Collector: reads(func() error {
+		<-hang
+		return nil
+	})})
+	defer close(hang)
+	until(t, r, "hangs", inState(heelerv1.CollectorHung))
+	if name, stuck := r.Stuck(time.Now()); stuck {
+		t.Errorf("%s is called stuck", name)
+	}
+	if name, stuck := r.Stuck(time.Now().Add(time.Minute)); !stuck || name != "hangs" {
+		t.Errorf("after a minute: %q, %v", name, stuck)
 	}
 }

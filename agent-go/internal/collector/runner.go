@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"heeler.dev/schemas/go/heelerv1"
@@ -35,6 +36,8 @@ type task struct {
 	skipped   uint64
 	running   bool
 	runningAt time.Time
+	pause     pause
+	turned    atomic.Int64 // when its loop last came round, unix nanoseconds
 }
 
 // NewRunner returns a runner for the entries. The node's name spreads the ticks of a fleet.
@@ -42,6 +45,7 @@ func NewRunner(entries []Entry, node string, emit Emit, log *slog.Logger) *Runne
 	r := &Runner{emit: emit, log: log, node: node}
 	for _, e := range entries {
 		t := &task{Entry: e, state: heelerv1.CollectorUnknown, why: "not read yet"}
+		t.pause.over = make(chan struct{}, 1)
 		if e.Off {
 			t.state, t.why = heelerv1.CollectorOff, "switched off"
 		}
@@ -93,6 +97,7 @@ func (r *Runner) tick(ctx context.Context, t *task) {
 		go r.read(ctx, t, time.Now()) // the first at once: others wait for what it finds
 	}
 	for {
+		t.turned.Store(time.Now().UnixNano())
 		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-ctx.Done():
@@ -107,10 +112,14 @@ func (r *Runner) tick(ctx context.Context, t *task) {
 	}
 }
 
-// begin marks the start of a reading; it says no, and counts, while the last one still runs.
+// begin marks the start of a reading; it says no while the entry is paused, and, counting, while the last one still
+// runs.
 func (t *task) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.pause.why != "" {
+		return false
+	}
 	if t.running {
 		t.skipped++
 		return false
@@ -187,12 +196,20 @@ const (
 
 func (r *Runner) stayOpen(ctx context.Context, t *task) {
 	pause := shortestPause
-	for ctx.Err() == nil {
+	for t.mayOpen(ctx) {
 		opened := time.Now()
-		beat := func() { t.beat() }
-		err := safely(func() error { return t.Source.Run(ctx, beat, r.emit) })
+		opening, cancel := context.WithCancel(ctx)
+		t.opened(cancel)
+		err := safely(func() error { return t.Source.Run(opening, t.beat, r.emit) })
+		t.closed()
+		broken := opening.Err() != nil
+		cancel()
 		if ctx.Err() != nil {
 			return
+		}
+		if broken { // it was told to end
+			pause = shortestPause
+			continue
 		}
 		if err == nil {
 			err = errors.New("ended by itself")
@@ -221,6 +238,21 @@ func (t *task) beat() {
 	t.running, t.runningAt = true, t.success
 }
 
+// overdue is how late a loop may be beyond its period before it is called stuck.
+const overdue = 30 * time.Second
+
+// Stuck names an entry whose loop no longer comes round, which is a fault of the agent itself: a reading that hangs
+// does not hold its loop up.
+func (r *Runner) Stuck(now time.Time) (string, bool) {
+	for _, t := range r.tasks {
+		last := t.turned.Load()
+		if t.Collector != nil && last != 0 && now.Sub(time.Unix(0, last)) > t.Every+overdue {
+			return t.Name, true
+		}
+	}
+	return "", false
+}
+
 // Status is how each entry is doing now.
 func (r *Runner) Status() map[string]heelerv1.CollectorStatus {
 	all := make(map[string]heelerv1.CollectorStatus, len(r.tasks))
@@ -237,7 +269,9 @@ func (t *task) status(now time.Time) heelerv1.CollectorStatus {
 	if t.Off {
 		return s
 	}
-	if late := now.Sub(t.runningAt); t.running && late > t.deadline() {
+	if t.pause.why != "" {
+		s.State, s.Why = heelerv1.CollectorOff, t.pause.why
+	} else if late := now.Sub(t.runningAt); t.running && late > t.deadline() {
 		s.State, s.Why = heelerv1.CollectorHung, fmt.Sprintf("reading since %s", late.Round(time.Second))
 	}
 	if !t.success.IsZero() {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"heeler.dev/agent-go/internal/collector"
@@ -48,13 +49,19 @@ type Collector struct {
 	library collector.Guard
 	memory  memory
 
+	profiling atomic.Int32 // nvml.OK, or the status that stands for "not now"
+
 	mu       sync.Mutex // guards what follows
 	gpus     []*gpu
 	rejected uint64
 	reopened uint64
+	released bool
+	settings *Settings // to be taken over by the next Collect
 
-	// Only Collect touches these.
+	// Only who holds the turn touches these: Collect, or Release.
+	turn      sync.Mutex
 	opened    bool
+	stale     bool // some handles were dropped: the GPUs must be listed again
 	openError error
 	nextOpen  time.Time
 	windowEnd time.Time
@@ -76,6 +83,7 @@ type gpu struct {
 // New returns a collector.
 func New(o Options) *Collector {
 	c := &Collector{Options: o, memory: memory{o.MemoryPath, o.Boot}}
+	c.setProfiling(o.Profile)
 	for _, identity := range c.memory.load() {
 		identity.Index = nil
 		c.gpus = append(c.gpus, &gpu{identity: identity, window: newWindow(), lost: true})
@@ -85,6 +93,11 @@ func New(o Options) *Collector {
 
 // Collect implements [collector.Collector].
 func (c *Collector) Collect(_ context.Context, tick time.Time, emit collector.Emit) error {
+	if !c.turn.TryLock() {
+		return fmt.Errorf("%w: the reading before has not ended", collector.ErrHung)
+	}
+	defer c.turn.Unlock()
+	c.adopt()
 	if err := c.open(); err != nil {
 		return err
 	}
@@ -97,7 +110,9 @@ func (c *Collector) Collect(_ context.Context, tick time.Time, emit collector.Em
 	c.reads++
 	if end {
 		errs = append(errs, c.publish(emit))
-		moved = true // look for new and missing GPUs once a window
+	}
+	if end || c.stale { // look for new and missing GPUs once a window
+		moved, c.stale = true, false
 	}
 	if broken {
 		c.close()
@@ -197,12 +212,14 @@ func realProcesses(procs []nvml.Process) []nvml.Process {
 
 // state is whether the GPU answers.
 func (c *Collector) state(g *gpu) heelerv1.GpuState {
-	if silent, stuck := g.guard.Stuck(); stuck && silent >= c.HangAfter {
-		return heelerv1.GpuHung
-	}
+	silent, stuck := g.guard.Stuck()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case stuck && silent >= c.HangAfter:
+		return heelerv1.GpuHung
+	case c.released:
+		return heelerv1.GpuUnknown
 	case g.lost || g.meter == nil:
 		return heelerv1.GpuLost
 	case g.odd != nvml.OK:

@@ -30,6 +30,9 @@ func (c *Collector) open() error {
 		c.openError = absentOr(err)
 	default:
 		c.opened, c.openError = true, nil
+		c.mu.Lock()
+		c.released = false
+		c.mu.Unlock()
 		c.openError = c.relist(openPatience)
 		return c.openError
 	}
@@ -49,36 +52,12 @@ func (c *Collector) close() {
 	c.opened = false
 	c.nextOpen = time.Now()
 	c.openError = errors.New("the driver went away")
-	for _, g := range c.all() {
-		if _, stuck := g.guard.Stuck(); stuck {
-			return
-		}
+	if err := c.letGo(openPatience); err != nil {
+		return
 	}
-	meters := c.forget()
-	_, _ = collector.Guarded(&c.library, openPatience, func() error {
-		for _, m := range meters {
-			m.perf.close()
-		}
-		c.Library.Shutdown()
-		return nil
-	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reopened++
-}
-
-// forget drops the handles, which the library is about to make invalid.
-func (c *Collector) forget() []*meter {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var meters []*meter
-	for _, g := range c.gpus {
-		if g.meter != nil {
-			meters = append(meters, g.meter)
-			g.meter = nil
-		}
-	}
-	return meters
 }
 
 type listing struct {
@@ -138,7 +117,7 @@ func (c *Collector) merge(now []found) bool {
 	for i := range now {
 		f := &now[i]
 		if _, isNew := shown[f.identity.UUID]; isNew {
-			g := &gpu{identity: f.identity, window: newWindow(), meter: newMeter(f.dev, f.identity.UUID, c.Profile)}
+			g := &gpu{identity: f.identity, window: newWindow(), meter: newMeter(f.dev, f.identity.UUID, &c.profiling)}
 			c.gpus = append(c.gpus, g)
 			changed = true
 		}
@@ -162,7 +141,7 @@ func (c *Collector) refresh(g *gpu, f *found) bool {
 		return true
 	}
 	// The old meter's samples are not freed: that is a call into a driver that has just changed under us.
-	g.meter, g.lost = newMeter(f.dev, f.identity.UUID, c.Profile), false
+	g.meter, g.lost = newMeter(f.dev, f.identity.UUID, &c.profiling), false
 	return true
 }
 
@@ -208,18 +187,21 @@ func (c *Collector) Recheck(address string, wait time.Duration) heelerv1.GpuStat
 	if g == nil {
 		return heelerv1.GpuUnknown
 	}
-	c.mu.Lock()
-	m := g.meter
-	c.mu.Unlock()
-	if m == nil {
-		return heelerv1.GpuLost
-	}
-	state, err := collector.Guarded(&g.guard, wait/2, m.probe)
+	state, err := collector.Guarded(&g.guard, wait/2, func() heelerv1.GpuState {
+		m := c.meterOf(g) // asked under the guard: the library is not closed as long as we hold it
+		if m == nil {
+			return heelerv1.GpuLost
+		}
+		return m.probe()
+	})
 	if err != nil {
 		return heelerv1.GpuHung
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.released {
+		return heelerv1.GpuUnknown
+	}
 	if state != heelerv1.GpuUnknown {
 		g.lost = state == heelerv1.GpuLost
 	}

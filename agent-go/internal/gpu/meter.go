@@ -36,9 +36,9 @@ type meter struct {
 	calling atomic.Pointer[string]
 }
 
-func newMeter(dev nvml.Device, uuid string, profile bool) *meter {
+func newMeter(dev nvml.Device, uuid string, profiling *atomic.Int32) *meter {
 	return &meter{
-		dev: dev, uuid: uuid, fast: everyTick(), slow: everyWindow(), perf: perfMonitor{off: !profile},
+		dev: dev, uuid: uuid, fast: everyTick(), slow: everyWindow(), perf: perfMonitor{allowed: profiling},
 	}
 }
 

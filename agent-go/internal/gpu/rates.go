@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"sync/atomic"
 	"time"
 
 	"heeler.dev/agent-go/internal/nvml"
@@ -17,10 +18,11 @@ const retryWindows = 30
 
 // perfMonitor averages the profiling metrics over a window: a sample at the end of each, the difference to the last.
 type perfMonitor struct {
-	off      bool
+	allowed  *atomic.Int32 // of the whole node: nvml.OK, or why not now
 	profiler nvml.Profiler
 	why      nvml.Status
 	wait     int
+	last     atomic.Int32 // how the last sample went
 }
 
 // profile says which metric is which column, and what its unit is worth.
@@ -40,7 +42,9 @@ var profile = [...]struct {
 }
 
 func (p *perfMonitor) read(d nvml.Device, put put) {
-	if s := p.sample(d); s != nvml.OK {
+	s := p.sample(d)
+	p.last.Store(int32(s))
+	if s != nvml.OK {
 		for _, m := range profile {
 			put(m.column, heelerv1.Value{}, s)
 		}
@@ -50,7 +54,7 @@ func (p *perfMonitor) read(d nvml.Device, put put) {
 	for i, m := range profile {
 		values[i].Metric = m.metric
 	}
-	s := p.profiler.Read(values)
+	s = p.profiler.Read(values)
 	for i, m := range profile {
 		status := values[i].Status
 		if s != nvml.OK {
@@ -61,8 +65,9 @@ func (p *perfMonitor) read(d nvml.Device, put put) {
 }
 
 func (p *perfMonitor) sample(d nvml.Device) nvml.Status {
-	if p.off {
-		return nvml.Unread
+	if s := nvml.Status(p.allowed.Load()); s != nvml.OK {
+		p.close()
+		return s
 	}
 	if p.profiler == nil {
 		if p.wait > 0 {
@@ -75,10 +80,17 @@ func (p *perfMonitor) sample(d nvml.Device) nvml.Status {
 			return p.why
 		}
 	}
-	return p.profiler.Sample()
+	s := p.profiler.Sample()
+	if s == nvml.NoPermission || s == nvml.InUse {
+		p.close() // somebody else has it, or we no longer may: leave it alone for a while
+		p.why, p.wait = s, retryWindows
+	}
+	return s
 }
 
+// close frees the samples. The next reading may open it again at once.
 func (p *perfMonitor) close() {
+	p.wait = 0
 	if p.profiler != nil {
 		p.profiler.Close()
 		p.profiler = nil

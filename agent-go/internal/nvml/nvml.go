@@ -25,6 +25,7 @@ const (
 	FunctionNotFound     Status = 13
 	Lost                 Status = 15
 	ResetRequired        Status = 16
+	InUse                Status = 19
 	LibRMVersionMismatch Status = 18
 	VersionMismatch      Status = 25
 	Unknown              Status = 999
@@ -35,6 +36,8 @@ const (
 	Blank Status = -2
 	// Unread is our own: the call was not made.
 	Unread Status = -3
+	// Paused is our own: the call was not made, since a job is to have the performance monitor for itself.
+	Paused Status = -4
 )
 
 // String is the reason as the bus carries it.
@@ -62,6 +65,8 @@ func (s Status) String() string {
 		return "lost"
 	case ResetRequired:
 		return "reset_required"
+	case InUse:
+		return "in_use"
 	case LibRMVersionMismatch:
 		return "driver_mismatch"
 	case Implausible:
@@ -70,6 +75,8 @@ func (s Status) String() string {
 		return "blank"
 	case Unread:
 		return "not_read"
+	case Paused:
+		return "paused"
 	default:
 		return "error_" + strconv.Itoa(int(s))
 	}

@@ -1,11 +1,13 @@
 /* The current scenario: loaded at nvmlInit, looked at again when its file changed. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fake.h"
 
@@ -112,6 +114,19 @@ void refresh(void) {
     load();
 }
 
+/* As a driver's device file is: open as long as anyone uses the library. */
+static int device_file = -1;
+
+static void hold_device_file(void) {
+    const char *wanted = getenv("HEELER_FAKE_NVML_HOLDS");
+    if (wanted != NULL && device_file < 0) device_file = open(wanted, O_RDONLY | O_CLOEXEC);
+}
+
+static void let_go_of_device_file(void) {
+    if (device_file >= 0) close(device_file);
+    device_file = -1;
+}
+
 static nvmlReturn_t init(void) {
     const char *wanted = getenv("HEELER_FAKE_NVML");
     pthread_once(&once, prepare);
@@ -125,7 +140,7 @@ static nvmlReturn_t init(void) {
     refresh();
     if (scenario == NULL) load_default();
     nvmlReturn_t result = scenario == NULL ? NVML_ERROR_MEMORY : (nvmlReturn_t)scenario->init_error;
-    if (result == NVML_SUCCESS) users++;
+    if (result == NVML_SUCCESS && users++ == 0) hold_device_file();
     unlock();
     return result;
 }
@@ -140,7 +155,10 @@ NVML_API nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
 NVML_API nvmlReturn_t nvmlShutdown(void) {
     lock();
     nvmlReturn_t result = users > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
-    if (users > 0 && --users == 0) announce_change();
+    if (users > 0 && --users == 0) {
+        announce_change();
+        let_go_of_device_file();
+    }
     unlock();
     return result;
 }
