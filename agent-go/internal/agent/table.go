@@ -20,6 +20,7 @@ type parts struct {
 	kmsg *kmsg.Source
 	ib   *ib.Collector
 	inv  *inventory
+	jobs *hostfs.Jobs
 }
 
 const (
@@ -29,11 +30,11 @@ const (
 
 func newParts(c *config.Config, lib nvml.Library, log *slog.Logger) *parts {
 	host := hostfs.Host{Proc: c.Proc, Sys: c.Sys}
-	p := &parts{inv: newInventory(host.KernelRelease(), c.Collectors.NVML)}
+	p := &parts{inv: newInventory(host.KernelRelease(), c.Collectors.NVML), jobs: hostfs.NewJobs(host)}
 	p.gpu = gpu.New(gpu.Options{
 		Library: lib, Window: c.Window.Duration, HangAfter: c.NVML.HangAfter.Duration,
 		Patience: max(c.Interval.Duration, shortestPatience), Retry: c.NVML.Retry.Duration, Profile: c.NVML.GPM,
-		JobOf: host.JobOf, PIDMax: host.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
+		JobOf: p.jobs.Of, PIDMax: host.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
 		OnInventory: p.inv.setGPUs, Log: log,
 	})
 	p.ib = ib.New(ib.Options{Sys: c.Sys, OnInventory: p.inv.setHCAs})

@@ -7,30 +7,6 @@ import (
 	"testing"
 )
 
-func TestJobOfCgroup(t *testing.T) {
-	for name, c := range map[string]struct {
-		text, job string
-	}{
-		"v1":                {"9:memory:/slurm/uid_1000/job_123/step_0/task_0\n8:cpuset:/slurm/uid_1000/job_123/step_0\n1:name=systemd:/system.slice/slurmd.service\n", "123"},
-		"v1, named node":    {"4:devices:/slurm_gn001/uid_0/job_77/step_batch\n", "77"},
-		"v2":                {"0::/system.slice/slurmstepd.scope/job_81234/step_0/user/task_0\n", "81234"},
-		"v2, named node":    {"0::/system.slice/gn001_slurmstepd.scope/job_9/step_extern/user/task_special\n", "9"},
-		"v2, container":     {"0::/../../slurmstepd.scope/job_5/step_0\n", "5"},
-		"SLUID":             {"0::/system.slice/slurmstepd.scope/job_s6QXK1ZABCDE/step_0\n", "s6QXK1ZABCDE"},
-		"none":              {"0::/user.slice/user-1000.slice/session-2.scope\n", ""},
-		"root":              {"0::/\n", ""},
-		"slurmd itself":     {"0::/system.slice/slurmd.service\n", ""},
-		"a name like a job": {"0::/user.slice/job_5/x\n", ""},
-		"inside a job":      {"0::/system.slice/slurmstepd.scope/job_5/step_0/user/slurm/job_6\n", "5"},
-		"far behind slurm":  {"0::/slurm/other/job_6\n", ""},
-		"rubbish":           {"::\n\n:::/slurm/job_\nx", ""},
-	} {
-		if job, ok := jobOfCgroup(c.text); job != c.job || ok != (c.job != "") {
-			t.Errorf("%s: job %q, %v", name, job, ok)
-		}
-	}
-}
-
 func put(t *testing.T, root, path, text string) {
 	t.Helper()
 	full := filepath.Join(root, path)
@@ -39,23 +15,6 @@ func put(t *testing.T, root, path, text string) {
 	}
 	if err := os.WriteFile(full, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestJobOf(t *testing.T) {
-	root := t.TempDir()
-	h := Host{Proc: root}
-	put(t, root, "10/cgroup", "0::/system.slice/slurmstepd.scope/job_123/step_0\n")
-	put(t, root, "10/environ", "SLURM_JOB_ID=999\x00")
-	put(t, root, "11/cgroup", "0::/system.slice/slurmstepd.scope/job_sABC/step_0\n")
-	put(t, root, "11/environ", "A=b\x00SLURM_JOB_ID=77\x00")
-	put(t, root, "12/cgroup", "0::/system.slice/slurmstepd.scope/job_sABC/step_0\n")
-	put(t, root, "13/cgroup", "0::/user.slice\n")
-	put(t, root, "13/environ", "SLURM_JOB_ID=5\x00")
-	for pid, want := range map[uint64]string{10: "123", 11: "77", 12: "", 13: "", 14: ""} {
-		if job, ok := h.JobOf(pid); job != want || ok != (want != "") {
-			t.Errorf("process %d: job %q, %v", pid, job, ok)
-		}
 	}
 }
 
