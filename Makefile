@@ -7,7 +7,7 @@ export GOTOOLCHAIN := local
 # NVML's header marks old calls as deprecated; the bindings name them all.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
-.PHONY: help setup demo test test-py test-go lint fmt types gen gen-check check bench clean
+.PHONY: help setup demo test test-py test-go lint fmt types gen gen-check check bench soak device-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ check: lint types gen-check test ## What CI runs
 
 bench: setup ## Measure, side by side, and print ratios
 	@$(PY) bench/run.py
+
+soak: setup ## Ten minutes of faults for one agent: nothing may grow
+	@$(PY) bench/soak.py
+
+device-check: setup ## On a machine with a GPU: the agent beside nvidia-smi, and what it costs (under five minutes)
+	@$(PY) bench/device_check.py || [ $$? -eq 77 ]
 
 clean: ## Remove what setup made
 	rm -rf .venv bin build tests/fakes/nvml/build .mypy_cache .ruff_cache .pytest_cache
