@@ -37,7 +37,9 @@ func newParts(c *config.Config, lib nvml.Library, log *slog.Logger) *parts {
 		JobOf: p.jobs.Of, PIDMax: host.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
 		OnInventory: p.inv.setGPUs, Log: log,
 	})
-	p.ib = ib.New(ib.Options{Sys: c.Sys, OnInventory: p.inv.setHCAs})
+	p.ib = ib.New(ib.Options{
+		Sys: c.Sys, VirtualFunctions: c.IB.VirtualFunctions, OnInventory: p.inv.setHCAs,
+	})
 	options := kmsg.Options{
 		Path: c.Kmsg.Path, AnyFacility: c.Kmsg.AnyFacility, FloodInterval: c.Kmsg.FloodInterval.Duration,
 		StatePath: stateFile(c, "kmsg.json"), Boot: c.BootID, Ready: p.inv.ready, Log: log,

@@ -105,6 +105,8 @@ type NVML struct {
 // IB is the InfiniBand collector.
 type IB struct {
 	Interval Duration `toml:"interval"`
+	// VirtualFunctions says that virtual functions of this node's adapters are read too.
+	VirtualFunctions bool `toml:"virtual_functions"`
 }
 
 // Spool is the store of events that wait for the bus.

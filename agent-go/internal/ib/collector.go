@@ -1,8 +1,12 @@
-// Package ib reads the InfiniBand and RoCE ports of the node from /sys/class/infiniband.
+// Package ib reads the InfiniBand and RoCE ports of the node from /sys/class/infiniband, with their netdevs and bonds.
 //
-// It needs no privileges. A device without counters, or one that goes away while it is read, does not stop the others.
-// A file that the driver refuses with "invalid argument" is left alone for a while, since with some firmware each try
-// fills the kernel log.
+// It needs no privileges. A reading opens about 60 small files for each port, half a millisecond of CPU time; what
+// hardly ever changes (firmware, LIDs, which files there are) is read every 30th time. A device without counters, or one
+// that goes away while it is read, does not stop the others, and neither does one whose files never return: each is read
+// under a guard of its own. Virtual functions are left out unless they are asked for, and counted.
+//
+// A file that is refused with "invalid argument", or says that there is no PMA, is left alone for hours, since with some
+// firmware each try fills the kernel log. That is forgotten when the device is plugged in again.
 package ib
 
 import (
@@ -13,19 +17,22 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"syscall"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"heeler.dev/agent-go/internal/collector"
-	"heeler.dev/agent-go/internal/pci"
 	"heeler.dev/schemas/go/heelerv1"
 )
 
 // Options say what to read.
 type Options struct {
 	Sys string
+	// VirtualFunctions says that the virtual functions of this node's adapters are read too.
+	VirtualFunctions bool
+	// Patience is how long a device may take to be read before it is called hung; 2 s if zero.
+	Patience time.Duration
 	// OnInventory hears of the ports with each reading.
 	OnInventory func([]heelerv1.Hca)
 	Now         func() time.Time
@@ -35,244 +42,182 @@ type Options struct {
 type Collector struct {
 	Options
 	class   string
-	refused map[string]time.Time // files not to be read until then
+	devices map[string]*device
+	bonds   bonds
 	last    time.Time
 	had     bool                        // there were ports before
-	rates   map[string]*heelerv1.Number // while a port was active, by device and port
+	rates   map[string]*heelerv1.Number // while a port was active, by GUID and port
+
+	virtual, refused, hung atomic.Uint64
 }
 
-// refusedTime is how long a file that was refused is left alone.
-const refusedTime = time.Hour
+const (
+	defaultPatience = 2 * time.Second
+	mostPorts       = 256 // of a sample: a node has 16, or 128 with virtual functions
+)
 
 // New returns a collector.
 func New(o Options) *Collector {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Patience <= 0 {
+		o.Patience = defaultPatience
+	}
 	return &Collector{
-		Options: o, class: filepath.Join(o.Sys, "class", "infiniband"), refused: map[string]time.Time{},
-		rates: map[string]*heelerv1.Number{},
+		Options: o, class: filepath.Join(o.Sys, "class", "infiniband"), devices: map[string]*device{},
+		bonds: bonds{class: filepath.Join(o.Sys, "class", "net")}, rates: map[string]*heelerv1.Number{},
+	}
+}
+
+// Counts implements [collector.Counter].
+func (c *Collector) Counts() map[string]uint64 {
+	return map[string]uint64{
+		"virtual_functions_left_out": c.virtual.Load(), "files_refused": c.refused.Load(), "devices_hung": c.hung.Load(),
 	}
 }
 
 // Collect implements [collector.Collector].
 func (c *Collector) Collect(_ context.Context, _ time.Time, emit collector.Emit) error {
-	devices, err := os.ReadDir(c.class)
+	entries, err := os.ReadDir(c.class)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	now := c.Now()
 	m := &heelerv1.IbSample{Ports: []heelerv1.IbPort{}, Absent: map[string]string{}}
-	var hcas []heelerv1.Hca
-	for _, d := range devices {
-		ports, inventory := c.device(d.Name(), m.Absent)
-		m.Ports = append(m.Ports, ports...)
-		hcas = append(hcas, inventory...)
-	}
+	hcas, hung := c.read(entries, now, m)
 	if c.OnInventory != nil {
 		c.OnInventory(hcas)
 	}
-	if len(devices) == 0 && !c.had {
+	if len(entries) == 0 && !c.had {
 		return fmt.Errorf("%w: no InfiniBand device", collector.ErrAbsent)
 	}
-	c.had = len(devices) > 0
-	now := c.Now()
+	c.had = len(entries) > 0
+	onlyOwnGUIDs(m.Ports)
+	if m.Bonds, err = c.bonds.of(m.Ports, c.Patience); err != nil {
+		m.Absent["bonds"] = "hung"
+		hung = errors.Join(hung, fmt.Errorf("%w: bonds", collector.ErrHung))
+	}
 	if !c.last.IsZero() {
 		m.WindowNS = heelerv1.Some(uint64(now.Sub(c.last)))
 	}
 	c.last = now
-	return emit(m)
+	return errors.Join(hung, emit(m))
 }
 
-// device reads the ports of a device; what went wrong with the device as a whole goes to absent.
-func (c *Collector) device(name string, absent map[string]string) ([]heelerv1.IbPort, []heelerv1.Hca) {
-	dir := filepath.Join(c.class, name)
-	entries, err := os.ReadDir(filepath.Join(dir, "ports"))
-	if err != nil {
-		absent[name] = reason(err)
-		return nil, nil
-	}
-	guid := c.text(filepath.Join(dir, "node_guid"))
-	var ports []heelerv1.IbPort
+// read reads all devices into the sample.
+func (c *Collector) read(entries []os.DirEntry, now time.Time, m *heelerv1.IbSample) ([]heelerv1.Hca, error) {
 	var hcas []heelerv1.Hca
-	for _, number := range portNumbers(entries) {
-		p, err := c.port(dir, name, guid, number)
+	var hung error
+	var virtual, refused, stuck uint64
+	listed := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		name := e.Name()
+		listed[name] = true
+		d, err := c.device(name)
 		if err != nil {
-			absent[fmt.Sprintf("%s/%d", name, number)] = reason(err)
+			m.Absent[name] = reason(err)
 			continue
 		}
-		ports = append(ports, p)
-		hcas = append(hcas, c.hca(dir, &p))
-	}
-	return ports, hcas
-}
-
-func portNumbers(entries []os.DirEntry) []uint64 {
-	var numbers []uint64
-	for _, e := range entries {
-		if n, err := strconv.ParseUint(e.Name(), 10, 16); err == nil {
-			numbers = append(numbers, n)
+		if d.virtual && !c.VirtualFunctions {
+			virtual++
+			continue
+		}
+		if len(m.Ports) >= mostPorts {
+			m.Absent[name] = "too_many_ports"
+			continue
+		}
+		r, err := collector.Guarded(&d.guard, c.Patience, func() reading { return d.read(now) })
+		if err != nil {
+			m.Absent[name] = "hung"
+			stuck++
+			hung = errors.Join(hung, fmt.Errorf("%w: %s: %w", collector.ErrHung, name, err))
+			continue
+		}
+		for what, why := range r.absent {
+			m.Absent[what] = why
+		}
+		m.Ports = append(m.Ports, r.ports...)
+		refused += r.refused
+		for i := range r.ports {
+			hcas = append(hcas, c.hca(&r.ports[i], &r))
 		}
 	}
-	slices.Sort(numbers)
-	return numbers
-}
-
-// port reads one port. It fails only when the port is gone.
-func (c *Collector) port(device, name, guid string, number uint64) (heelerv1.IbPort, error) {
-	dir := filepath.Join(device, "ports", strconv.FormatUint(number, 10))
-	p := heelerv1.IbPort{Device: name, Port: number, GUID: guid, Absent: map[string]string{}}
-	state, err := readLine(filepath.Join(dir, "state"))
-	if gone(err) {
-		return p, err
-	}
-	p.State = stateName(state, err)
-	c.field(&p, dir, "phys_state", func(text string) bool {
-		p.PhysState = physName(text)
-		return true
-	})
-	c.field(&p, dir, "rate", func(text string) bool {
-		rate, ok := parseRate(text)
-		if ok {
-			p.RateGbps = heelerv1.Some(heelerv1.Number(rate))
+	for name := range c.devices {
+		if !listed[name] {
+			delete(c.devices, name)
 		}
-		return ok
-	})
-	c.field(&p, dir, "link_layer", func(text string) bool {
-		p.LinkLayer = layerName(text)
-		return true
-	})
-	p.Netdev = c.text(filepath.Join(dir, "gid_attrs", "ndevs", "0"))
-	c.counters(&p, filepath.Join(dir, "counters"), "counters")
-	c.counters(&p, filepath.Join(dir, "hw_counters"), "hw_counters")
-	return p, nil
+	}
+	c.virtual.Store(virtual)
+	c.refused.Store(refused)
+	c.hung.Store(stuck)
+	return hcas, hung
 }
 
-// gone tells whether a port went away between listing and reading.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO) ||
-		errors.Is(err, syscall.EIO)
+// device is what is known of a device of that name, anew if it is not the one that was there before: a device that was
+// plugged in again has another inode in sysfs.
+func (c *Collector) device(name string) (*device, error) {
+	dir := filepath.Join(c.class, name)
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		delete(c.devices, name)
+		return nil, err
+	}
+	d := c.devices[name]
+	if d == nil || d.inode != st.Ino {
+		d = newDevice(name, dir, c.Sys, st.Ino)
+		c.devices[name] = d
+	}
+	return d, nil
 }
 
-// field reads a file of the port; why it could not goes to absent.
-func (c *Collector) field(p *heelerv1.IbPort, dir, name string, use func(string) bool) {
-	text, err := c.read(filepath.Join(dir, name))
-	if err == nil && !use(text) {
-		err = errNotNumber
+// onlyOwnGUIDs takes away GUIDs that do not tell ports apart: all zero, or one for several devices, as planes of one
+// adapter have it. Readers then go by the name of the device.
+func onlyOwnGUIDs(ports []heelerv1.IbPort) {
+	type key struct {
+		guid string
+		port uint64
 	}
-	if err != nil {
-		p.Absent[name] = reason(err)
+	count := make(map[key]int, len(ports))
+	for i := range ports {
+		count[key{ports[i].GUID, ports[i].Port}]++
 	}
-}
-
-// counters reads a folder of counters.
-func (c *Collector) counters(p *heelerv1.IbPort, dir, name string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		p.Absent[name] = reason(err)
-		return
-	}
-	for _, e := range entries {
-		if !e.IsDir() && !notCounter(e.Name()) {
-			c.counter(p, filepath.Join(dir, e.Name()), e.Name())
+	for i := range ports {
+		if p := &ports[i]; p.GUID != "" && count[key{p.GUID, p.Port}] > 1 {
+			p.GUID = ""
+			p.Absent["guid"] = "not_unique"
 		}
 	}
 }
 
-func (c *Collector) counter(p *heelerv1.IbPort, path, name string) {
-	text, err := c.read(path)
-	var value uint64
-	if err == nil {
-		value, err = parseCounter(text)
-	}
-	if err != nil {
-		p.Absent[name] = reason(err)
-		return
-	}
-	full := saturated(name, value)
-	if inWords(name) {
-		var ok bool
-		if value, ok = inBytes(value); !ok {
-			p.Absent[name], full = "overflow", true
-			p.Saturated = append(p.Saturated, name)
-			return
-		}
-	}
-	if full {
-		p.Saturated = append(p.Saturated, name)
-	}
-	if p.Counters == nil {
-		p.Counters = map[string]uint64{}
-	}
-	p.Counters[name] = value
-}
-
-var errRefused = fmt.Errorf("refused before: %w", syscall.EINVAL)
-
-// read reads a file unless it was refused not long ago.
-func (c *Collector) read(path string) (string, error) {
-	if until, ok := c.refused[path]; ok {
-		if c.Now().Before(until) {
-			return "", errRefused
-		}
-		delete(c.refused, path)
-	}
-	text, err := readLine(path)
-	if errors.Is(err, syscall.EINVAL) {
-		c.refused[path] = c.Now().Add(refusedTime)
-	}
-	return text, err
-}
-
-// text reads a file that may be missing.
-func (c *Collector) text(path string) string {
-	text, err := c.read(path)
-	if err != nil {
-		return ""
-	}
-	return text
-}
+// mostRates bounds what is remembered of ports that come and go.
+const mostRates = 4 * mostPorts
 
 // hca describes a port for the inventory.
-func (c *Collector) hca(dir string, p *heelerv1.IbPort) heelerv1.Hca {
+func (c *Collector) hca(p *heelerv1.IbPort, r *reading) heelerv1.Hca {
 	h := heelerv1.Hca{
 		Device: p.Device, Port: heelerv1.Some(p.Port), GUID: p.GUID, LinkLayer: string(p.LinkLayer),
-		Firmware: c.text(filepath.Join(dir, "fw_ver")), Board: c.text(filepath.Join(dir, "board_id")),
-	}
-	if target, err := filepath.EvalSymlinks(filepath.Join(dir, "device")); err == nil {
-		h.PCI, _ = pci.Normalise(filepath.Base(target))
+		Firmware: r.firmware, Board: r.board, PCI: p.PCI,
 	}
 	// A port that is down shows a low default; an inventory that changed with each flap would be none.
-	key := fmt.Sprintf("%s/%d", p.GUID, p.Port)
-	if p.State == "active" && p.RateGbps != nil {
+	key := fmt.Sprintf("%s/%s/%d", p.GUID, p.Device, p.Port)
+	if p.RateGbps != nil {
+		if len(c.rates) >= mostRates {
+			clear(c.rates)
+		}
 		c.rates[key] = p.RateGbps
 	}
 	h.RateGbps = c.rates[key]
 	return h
 }
 
-func stateName(text string, err error) heelerv1.IbState {
-	names := [...]heelerv1.IbState{"nop", "down", "init", "armed", "active", "active_defer"}
-	if n, ok := parseState(text); err == nil && ok && n < uint64(len(names)) {
-		return names[n]
+func sortedNumbers(names []string, parse func(string) (uint64, bool)) []uint64 {
+	var numbers []uint64
+	for _, name := range names {
+		if n, ok := parse(name); ok {
+			numbers = append(numbers, n)
+		}
 	}
-	return "unknown"
-}
-
-func physName(text string) heelerv1.IbPhysState {
-	names := [...]heelerv1.IbPhysState{
-		"unknown", "sleep", "polling", "disabled", "training", "link_up", "link_error_recovery", "phy_test",
-	}
-	if n, ok := parseState(text); ok && n < uint64(len(names)) {
-		return names[n]
-	}
-	return "unknown"
-}
-
-func layerName(text string) heelerv1.LinkLayer {
-	switch layer := strings.ToLower(text); layer {
-	case "infiniband", "ethernet":
-		return heelerv1.LinkLayer(layer)
-	default:
-		return "unknown"
-	}
+	slices.Sort(numbers)
+	return numbers
 }

@@ -2,11 +2,16 @@ package ib
 
 import (
 	"math"
-	"strings"
+	"os"
+	"path/filepath"
+	"time"
+
+	"heeler.dev/agent-go/internal/hostfs"
+	"heeler.dev/schemas/go/heelerv1"
 )
 
-// widths are those of the counters of the port management agent, which stop at the top instead of starting anew.
-// Many are wider in the kernel's files, but it fills them from these where the hardware has no wider ones.
+// widths are those of the counters of the port management agent, in bits. They stop at the top instead of starting
+// anew. The kernel's files would hold more, but it fills them from these.
 var widths = map[string]uint{
 	"symbol_error":                    16,
 	"link_error_recovery":             8,
@@ -27,21 +32,31 @@ var widths = map[string]uint{
 	"port_rcv_packets":                32,
 }
 
+// extended are the counters that have 64 bits where the adapter has the extended set, under the same names.
+func extended(name string) bool {
+	return name == "port_xmit_data" || name == "port_rcv_data" ||
+		name == "port_xmit_packets" || name == "port_rcv_packets"
+}
+
+// onlyExtended are counters that the kernel shows only together with the extended set.
+func onlyExtended(name string) bool {
+	return name == "unicast_xmit_packets" || name == "unicast_rcv_packets"
+}
+
 const wordBytes = 4
 
-// inWords tells whether the kernel counts four-byte words.
+// inWords tells whether the kernel counts four-byte words, whatever the lanes. Packets and hw_counters are not.
 func inWords(counter string) bool {
-	return strings.HasSuffix(counter, "_data") || strings.HasSuffix(counter, "_data_64")
+	switch counter {
+	case "port_xmit_data", "port_rcv_data", "port_xmit_data_64", "port_rcv_data_64":
+		return true
+	default:
+		return false
+	}
 }
 
-// saturated tells whether a counter stands at the top of its width.
-func saturated(counter string, value uint64) bool {
-	if value == math.MaxUint64 {
-		return true
-	}
-	width, ok := widths[counter]
-	return ok && value == 1<<width-1
-}
+// notCounters are files of hw_counters that count nothing.
+func notCounter(name string) bool { return name == "lifespan" }
 
 // inBytes turns words into bytes; what does not fit is not known.
 func inBytes(words uint64) (uint64, bool) {
@@ -51,5 +66,140 @@ func inBytes(words uint64) (uint64, bool) {
 	return words * wordBytes, true
 }
 
-// notCounters are files of hw_counters that count nothing.
-func notCounter(name string) bool { return name == "lifespan" }
+// counter is one file.
+type counter struct {
+	name, path string
+	width      uint // of the classic counter; 0 where there is none, as in hw_counters
+	wide       bool // has been seen past its classic width
+	words      bool
+	why        string    // it was refused
+	until      time.Time // when it is asked again
+}
+
+// refusedTime is how long a file that was refused is left alone.
+const refusedTime = 4 * time.Hour
+
+// counters are the counters of a port.
+type counters struct {
+	files   []*counter
+	missing map[string]string // folders that are not there
+	ext     bool              // the port is known to have the extended set
+}
+
+// list finds the files, and keeps what is known of those that were there before.
+func (s *counters) list(port, device string) {
+	known := make(map[string]*counter, len(s.files))
+	for _, f := range s.files {
+		known[f.path] = f
+	}
+	ext := s.ext
+	*s = counters{ext: ext, missing: map[string]string{}}
+	taken := map[string]bool{}
+	s.folder(filepath.Join(port, "counters"), "counters", known, taken)
+	s.folder(filepath.Join(port, "counters_ext"), "", known, taken) // of older drivers
+	// Some drivers count for the device and not for each port; that says the same where there is one port.
+	hw := filepath.Join(port, "hw_counters")
+	if _, err := os.Stat(hw); err != nil && device != "" {
+		hw = filepath.Join(device, "hw_counters")
+	}
+	s.folder(hw, "hw_counters", known, taken)
+}
+
+func (s *counters) folder(dir, name string, known map[string]*counter, taken map[string]bool) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if name != "" {
+			s.missing[name] = reason(err)
+		}
+		return
+	}
+	for _, e := range entries {
+		file := e.Name()
+		if e.IsDir() || notCounter(file) || taken[file] {
+			continue
+		}
+		taken[file] = true
+		path := filepath.Join(dir, file)
+		f := known[path]
+		if f == nil {
+			f = &counter{name: file, path: path, words: inWords(file)}
+			if name == "counters" {
+				f.width = widths[file]
+			}
+		}
+		s.ext = s.ext || name == "counters" && onlyExtended(file)
+		s.files = append(s.files, f)
+	}
+}
+
+// read reads all counters into the port. An error says that the device has gone.
+func (s *counters) read(p *heelerv1.IbPort, r *hostfs.Reader, now time.Time) (refused uint64, err error) {
+	p.Counters = make(map[string]uint64, len(s.files))
+	for name, why := range s.missing {
+		p.Absent[name] = why
+	}
+	for _, f := range s.files {
+		if now.Before(f.until) {
+			p.Absent[f.name] = f.why
+			refused++
+			continue
+		}
+		text, err := r.Line(f.path)
+		var value uint64
+		if err == nil {
+			value, err = parseCounter(text)
+		}
+		switch {
+		case err == nil:
+			s.put(p, f, value)
+		case refusal(err):
+			f.why, f.until = reason(err), now.Add(refusedTime)
+			p.Absent[f.name] = f.why
+			refused++
+		case reason(err) == "gone":
+			return refused, err
+		default:
+			p.Absent[f.name] = reason(err)
+		}
+	}
+	return refused, nil
+}
+
+func (s *counters) put(p *heelerv1.IbPort, f *counter, value uint64) {
+	full := s.saturated(f, value)
+	if full {
+		p.Saturated = append(p.Saturated, f.name)
+	}
+	if f.words {
+		var ok bool
+		if value, ok = inBytes(value); !ok {
+			p.Absent[f.name] = "overflow"
+			if !full {
+				p.Saturated = append(p.Saturated, f.name)
+			}
+			return
+		}
+	}
+	p.Counters[f.name] = value
+}
+
+// saturated tells whether a counter stands at the top of its width, where it says nothing any more.
+//
+// The width is that of the classic counter, unless there is evidence for a wider one: the extended set, which shows in
+// counters of its own, or a value past the classic top, now or ever since the device was plugged in. A wide counter that
+// nothing is known of yet may be taken for a full one while it stands at exactly that value, and no longer: for traffic
+// that is one reading in 2^32.
+func (s *counters) saturated(f *counter, value uint64) bool {
+	if value == math.MaxUint64 {
+		return true
+	}
+	if f.width == 0 || f.wide || s.ext && extended(f.name) {
+		return false
+	}
+	top := uint64(1)<<f.width - 1
+	if value > top {
+		f.wide = true
+		s.ext = s.ext || extended(f.name)
+	}
+	return value == top
+}
