@@ -139,6 +139,19 @@ def test_ports_that_could_not_be_read_are_not_gone() -> None:
     assert not play(DetectStep(), merged([job_event(JOB, ts_ns=T0 - S)], samples)).of("ib_down", "ib_flap")
 
 
+@pytest.mark.parametrize(
+    ("absent", "missed"), [("mlx5_1/1", False), ("mlx5_1", False), ("irdma0", True), ("bonds", True)]
+)
+def test_what_else_could_not_be_read_hides_no_device_that_vanishes(absent: str, missed: bool) -> None:
+    def told(message: Inbound) -> Inbound:
+        message.data["absent"] = {absent: "not_present"}
+        return message
+
+    samples = [told(m) for m in stream(lambda at: [{}, {}] if at < 10 else [{}])]
+    played = play(DetectStep(), merged([job_event(JOB, ts_ns=T0 - S)], samples))
+    assert bool(played.of("ib_down")) == missed
+
+
 @pytest.mark.parametrize("flags", [["POWERED_DOWN"], ["MAINTENANCE"], ["REBOOT_ISSUED"]])
 def test_a_node_that_slurm_has_taken_away_may_lose_its_links(flags: list[str]) -> None:
     away = node_state(NODE, ts_ns=T0 + 50 * S, flags=flags)

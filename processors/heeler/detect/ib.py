@@ -76,8 +76,9 @@ class Ib:
                 port.name, port.seen = f"{told['device']}/{number}", seen
                 self._port(port, told, counters, now_ns)
                 changed = True
-        if len(present) < len(self.ports) and "absent" not in sample:
-            changed |= self._gone(present, now_ns)
+        absent = sample.get("absent") or {}
+        if len(present) < len(self.ports) and "ports" not in absent:
+            changed |= self._gone(present, absent, now_ns)
         return changed
 
     def learn(self, finding: Mapping[str, Any]) -> None:
@@ -113,11 +114,12 @@ class Ib:
             port.down_since = port.down_since or now_ns
         port.state = state
 
-    def _gone(self, present: set[str], now_ns: int) -> bool:
-        """Take a device that is no longer listed for down, once it was seen active."""
+    def _gone(self, present: set[str], absent: Mapping[str, str], now_ns: int) -> bool:
+        """Take a port that is no longer listed for down, once it was seen active, unless it just could not be read."""
         changed = False
         for ident, port in self.ports.items():
-            if ident not in present and port.expected and not port.down_since:
+            unread = port.name in absent or port.name.partition("/")[0] in absent
+            if ident not in present and port.expected and not port.down_since and not unread:
                 port.down_since, port.state, port.seen = now_ns, "gone", ()
                 changed = True
         return changed
