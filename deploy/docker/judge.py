@@ -28,7 +28,7 @@ from heeler.bus.lease import open_bucket
 from heeler.bus.subjects_gen import STREAMS
 from heeler.otlp.map import METRICS
 from heeler.sim.demo import verdict
-from heeler.sim.demo.watch import Watch
+from heeler.sim.demo.watch import COUNTED, Watch
 
 READY_S, ANSWER_S, DRY_S = 120.0, 90.0, 300.0
 LOGGED = ("Finding", "DrainAction", "JobKernelEvent")  # kinds that reach the sink as log records
@@ -149,15 +149,14 @@ async def dry(bus: Bus) -> dict[str, int]:
 async def count(bus: Bus, sink: str) -> tuple[verdict.Passage, verdict.Exported]:
     """Return samples into and out of enrich, and what the sink should have and has."""
     passage, exported = verdict.Passage(), verdict.Exported()
-    for kind in ("GpuSample", "JobSample", "IbSample"):
+    for kind in ("GpuSample", *COUNTED):
         for data in await everything(bus, kind):
             if kind == "GpuSample":
                 passage.sample(data)
                 continue
             if kind == "JobSample":
                 passage.job_sample(data)
-            for metric, values in METRICS[kind](data).columns:
-                exported.expected[metric.name] += len(values) - values.count(None)
+            exported.expect(METRICS[kind](data))
     exported.expected["logs"] = sum([len(await everything(bus, kind)) for kind in LOGGED])
     counts = await asyncio.to_thread(_get, f"{sink}/counts")
     # An AgentStatus may be overtaken by the next before it is exported: these are not counted.

@@ -65,6 +65,16 @@ def test_closed_findings_come_after_open_ones_with_their_reason() -> None:
     assert len(why.as_json(facts)["closed_findings"]) == 1
 
 
+def test_what_only_the_driver_said_is_not_called_a_line_of_the_kernel_log() -> None:
+    line = {"ts": NOW - 5 * S, "kind": "xid", "code": 79, "witness": ["kmsg", "nvml"], "text": "fallen off the bus"}
+    alone = {"ts": NOW - 5 * S, "kind": "gpu_event", "witness": ["nvml"], "detail": {"event": "poison"}}
+    bare = {"ts": NOW - 5 * S, "kind": "xid", "code": 43, "witness": ["nvml"]}
+    lines = list(why.node("n3", Facts(NOW, events=[line, alone, bare])))
+    assert "  kernel log 5 s ago: xid 79: fallen off the bus" in lines
+    assert "  driver 5 s ago: gpu_event: poison" in lines
+    assert "  driver 5 s ago: xid 43" in lines
+
+
 def test_the_worst_finding_comes_first() -> None:
     facts = Facts(
         NOW, findings=[finding(id="w"), finding(id="i", severity="info"), finding(id="c", severity="critical")]

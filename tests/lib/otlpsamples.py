@@ -136,3 +136,85 @@ def agent_status(node: str = "n1", **changes: Any) -> dict[str, Any]:
         },
     }
     return {**made, **changes}
+
+
+def mig_sample(**changes: Any) -> dict[str, Any]:
+    """A JobSample of a GPU that is divided in two, each half with a job, and a whole GPU with a third."""
+    made: dict[str, Any] = {
+        **job_sample(gpus=4),
+        "gpu": {
+            "uuid": ["GPU-n1-0", "MIG-a", "MIG-b", "GPU-n1-1"],
+            "index": [0, None, None, 1],
+            "minor": [0, None, None, 1],
+            "pci": ["0000:1b:00", None, None, "0000:1e:00"],
+            "model": ["NVIDIA H100 80GB HBM3"] * 4,
+            "parent": [None, "GPU-n1-0", "GPU-n1-0", None],
+            "gi": [None, 1, 2, None],
+            "ci": [None, 0, 0, None],
+            "profile": [None, "3g.40gb", "3g.40gb", None],
+        },
+        "mean": {
+            "power_w": [300.0, None, None, 650.0],
+            "util_ratio": [None, None, None, 0.97],
+            "sm_active_ratio": [None, 0.8, 0.1, 0.9],
+            "fb_used_bytes": [30 << 30, 20 << 30, 10 << 30, 70 << 30],
+            "fb_total_bytes": [80 << 30, 40 << 30, 40 << 30, 80 << 30],
+        },
+        "last": {"energy_j": [1000.0, None, None, 2000.0], "mig_mode": [1, None, None, 0]},
+        "state": ["ok"] * 4,
+        "job": [None, "1", "2", "3"],
+        "jobs": {},
+    }
+    return {**made, **changes}
+
+
+def host_sample(window: int = 0, **changes: Any) -> dict[str, Any]:
+    """A HostSample of a busy node."""
+    made: dict[str, Any] = {
+        "v": 1,
+        "cluster": "north",
+        "node": "n1",
+        "ts": T0 + window * WINDOW,
+        "boot": "b1",
+        "seq": window,
+        "window_ns": WINDOW,
+        "cpus": 224,
+        "cpu_ratio": {"user": 0.31, "system": 0.02, "idle": 0.66, "irq": 0.01, "guest": 0.3},
+        "load1": 71.5,
+        "procs_running": 70,
+        "threads_uninterruptible": 3,
+        "memory_bytes": {
+            "total": 2000,
+            "free": 500,
+            "buffers": 100,
+            "cached": 400,
+            "available": 1200,
+            "swap_total": 64,
+            "swap_free": 60,
+            "hugepages_total": 8,
+        },
+        "pressure": {"io_full": {"avg10_ratio": 0.25, "avg60_ratio": 0.5, "avg300_ratio": 1.0, "total_s": 12.5}},
+        "aer": [
+            {"pci": "0000:3b:00.0", "class": "gpu", "correctable": 3, "nonfatal": 0, "errors": {"RxErr": 3}},
+            {"pci": "0000:86:00.0", "class": "nvme", "parent": "0000:85:00.0", "fatal": 1},
+        ],
+    }
+    return {**made, **changes}
+
+
+def switch_sample(**changes: Any) -> dict[str, Any]:
+    """A SwitchSample of two switches and a link."""
+    made: dict[str, Any] = {
+        "v": 1,
+        "cluster": "north",
+        "node": "n1",
+        "ts": T0,
+        "boot": "b1",
+        "seq": 1,
+        "switches": [
+            {"switch": 0, "uuid": "SWX-a", "pci": "0000:c4:00", "values": {"temp_c": 41, "fatal_errors": 2}},
+            {"switch": 1, "values": {"temp_c": 43, "power_w": 81.5}},
+        ],
+        "links": [{"switch": 0, "link": 33, "values": {"tx_bytes_per_s": 4.1e10, "rx_bytes": 7, "crc_errors": 1}}],
+    }
+    return {**made, **changes}

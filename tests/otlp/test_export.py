@@ -11,14 +11,24 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import pytest
 from natsserver import NatsServer
-from otlpsamples import T0, agent_status, drain_action, finding, ib_sample, job_sample, kernel_event
+from otlpsamples import (
+    T0,
+    agent_status,
+    drain_action,
+    finding,
+    host_sample,
+    ib_sample,
+    job_sample,
+    kernel_event,
+    switch_sample,
+)
 from structlog.testing import capture_logs
 from waiting import reading, until
 
 from heeler.bus import Bus, ConsumerSpec, decode, encode, subjects
 from heeler.engine.process import Context
 from heeler.otlp.expired import Expired
-from heeler.otlp.map import gpu_points
+from heeler.otlp.map import METRICS, gpu_points
 from heeler.otlp.program import main
 from heeler.otlp.reader import KINDS, specs
 from heeler.otlp.settings import OtlpSettings, SinkSettings
@@ -67,6 +77,10 @@ def subject_of(kind: str, data: dict[str, Any]) -> str:
             return subjects.job_sample("north", str(data["shard"]), data["node"])
         case "IbSample":
             return subjects.ib_sample("north", data["node"])
+        case "HostSample":
+            return subjects.host_sample("north", data["node"])
+        case "SwitchSample":
+            return subjects.switch_sample("north", data["node"])
         case "AgentStatus":
             return subjects.agent_status("north", data["node"])
         case "Finding":
@@ -100,16 +114,23 @@ def once(receiver: Receiver) -> bool:
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 async def test_every_kind_arrives_once_and_without_a_fault(bus: Bus, receiver: Receiver, protocol: str) -> None:
     url = receiver.grpc_url if protocol == "grpc" else receiver.http_url
+    messages = {
+        "JobSample": job_sample(nvlinks=[[0, 3, False, {"crc_errors": 1}]]),
+        "IbSample": {**ib_sample(), "bonds": [{"name": "bond0", "mii_status": "up"}]},
+        "HostSample": host_sample(),
+        "SwitchSample": switch_sample(),
+        "AgentStatus": agent_status(),
+    }
+    expected = sum(len(points) for kind, data in messages.items() for points in METRICS[kind](data))
     async with exporting(bus, to(receiver, endpoint=url, protocol=protocol)):
-        await publish(bus, "JobSample", job_sample())
-        await publish(bus, "IbSample", ib_sample())
-        await publish(bus, "AgentStatus", agent_status())
+        for kind, data in messages.items():
+            await publish(bus, kind, data)
         await publish(bus, "Finding", finding())
         await publish(bus, "DrainAction", drain_action())
         await publish(bus, "JobKernelEvent", kernel_event())
-        await until(lambda: receiver.counts["logs"] >= 3 and len(receiver.metrics) >= 22, "all that was published")
+        await until(lambda: receiver.counts["logs"] >= 3 and receiver.counts["points"] >= expected, "all")
         await until(lambda: all_acked(bus), "acks")
-    assert receiver.counts["faults"] == 0
+    assert (receiver.counts["faults"], receiver.counts["points"]) == (0, expected)
     assert {log["event"] for log in receiver.logs} == {"heeler.finding", "heeler.drain", "heeler.kernel"}
     assert once(receiver)
 

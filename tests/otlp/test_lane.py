@@ -53,7 +53,7 @@ class Post:
         async def poison(_: Exception) -> None:
             self.poison.append(name)
 
-        await self.lane.put(Item(content or gpu_points(job_sample(name)), done, back, poison))
+        await self.lane.put(Item([content or gpu_points(job_sample(name))], done, back, poison))
 
 
 @asynccontextmanager

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from goldens import good
+from goldens import good, schema
 from otlpsamples import T0, WINDOW, agent_status, drain_action, finding, ib_sample, job_sample, kernel_event
 
 from heeler.bus import decode
-from heeler.otlp import names
+from heeler.otlp import names, names_node
 from heeler.otlp.map import LOGS, METRICS, agent_points, gpu_points, ib_points
 from heeler.otlp.names import Kind
 from heeler.otlp.points import Points
@@ -187,6 +187,64 @@ def test_agents_and_their_collectors_have_points() -> None:
     assert points.start_ns == T0 - 5 * WINDOW
 
 
+def test_a_ports_netdev_and_bond_are_read() -> None:
+    port: dict[str, Any] = {
+        "carrier": True,
+        "carrier_changes": 7,
+        "carrier_down_count": 3,
+        "speed_mbps": 400_000,
+        "bond": "bond0",
+    }
+    points = ib_points(ib_sample(**port))
+    assert find(points, "heeler.network.carrier")[0]["value"] == 1
+    lost = find(points, "heeler.network.carrier.losses")[0]
+    assert (lost["value"], lost["kind"]) == (3, "counter")
+    assert find(points, "heeler.network.interface.speed")[0]["value"] == 50e9
+    assert lost["attributes"]["heeler.network.bond"] == "bond0"
+
+
+def test_a_bond_and_its_members_are_up_or_not() -> None:
+    slaves = [{"netdev": "eth0", "mii_status": "up", "link_failures": 2}, {"netdev": "eth1", "mii_status": "down"}]
+    sample = {**ib_sample(), "bonds": [{"name": "bond0", "mii_status": "up", "slaves": slaves}, {"name": "bond1"}]}
+    _, bonds = METRICS["IbSample"](sample)
+    found = [(p["attributes"].get("network.interface.name"), p["value"]) for p in find(bonds, "heeler.network.bond.up")]
+    assert found == [(None, 1), ("eth0", 1), ("eth1", 0)]
+    (failures,) = find(bonds, "heeler.network.bond.link_failures")
+    assert (failures["value"], failures["attributes"]["heeler.network.bond"]) == (2, "bond0")
+
+
+def test_nvlinks_that_a_sample_names_have_points_beside_those_of_their_gpu() -> None:
+    links = [[1, 4, False, {"crc_errors": 3, "symbol_ber": 1e-9, "new_thing": 5}], [0, 17, None, {}], [0, 2, True, {}]]
+    gpus, points = METRICS["JobSample"](job_sample(nvlinks=links))
+    assert len(gpus) == len(gpu_points(job_sample()))
+    up = {(p["attributes"]["hw.id"], p["attributes"]["heeler.nvlink.link"]): p["value"] for p in points.flat()
+          if p["metric"] == "heeler.gpu.nvlink.link.up"}  # fmt: skip
+    assert up == {("GPU-n1-1", 4): 0, ("GPU-n1-0", 2): 1}
+    (crc,) = find(points, "heeler.gpu.nvlink.link.errors", error__type="crc")
+    assert (crc["value"], crc["kind"], crc["attributes"]["slurm.job.id"]) == (3, "counter", "81234")
+    assert find(points, "heeler.gpu.nvlink.link.symbol_errors.ratio")[0]["value"] == 1e-9
+    assert find(points, "heeler.gpu.nvlink.link.new_thing")[0]["value"] == 5
+
+
+@pytest.mark.parametrize(
+    "row", [[], [0], [9, 1, True, {}], [0, "1", True, {}], [0, 1, "up", {}], [0, 1, True, []], [-1, 1, True, {}]]
+)
+def test_a_row_that_is_no_link_costs_nothing_else(row: list[Any]) -> None:
+    _, points = METRICS["JobSample"](job_sample(nvlinks=[row, [0, 1, True, {"crc_errors": "many", "x y": 1}]]))
+    assert [p["metric"] for p in points.flat()] == ["heeler.gpu.nvlink.link.up"]
+
+
+def test_power_says_whether_it_is_a_mean_or_of_the_moment() -> None:
+    def kinds(*kind: str | None) -> list[str | None]:
+        sample = job_sample(gpu={"uuid": ["GPU-a", "GPU-b"], "power_kind": list(kind)})
+        return [p["attributes"].get("heeler.power.kind") for p in find(gpu_points(sample), "hw.power")]
+
+    assert kinds("average", "average") == ["average", "average"]
+    assert kinds(None, None) == [None, None]
+    assert kinds("instant", "average") == ["average", "instant"]
+    assert kinds("instant", None) == [None, "instant"]
+
+
 def test_a_finding_is_a_record_with_its_evidence() -> None:
     entry = LOGS["Finding"](finding())
     assert (entry.severity, entry.severity_text, entry.ts_ns) == (17, "ERROR", T0 + WINDOW)
@@ -216,6 +274,14 @@ def test_a_kernel_line_is_not_judged() -> None:
     assert entry.attributes["slurm.job.id"] == "81234"
 
 
+def test_what_only_nvml_saw_has_words_and_its_witness() -> None:
+    event = {key: value for key, value in kernel_event().items() if key not in ("raw", "text", "code")}
+    entry = LOGS["JobKernelEvent"]({**event, "kind": "gpu_event", "witness": ["nvml"], "detail": {"event": "poison"}})
+    assert entry.body == "gpu_event poison"
+    assert entry.attributes["heeler.kernel.witness"] == ["nvml"]
+    assert "heeler.kernel.code" not in entry.attributes
+
+
 def test_a_kernel_line_of_two_jobs_names_both_and_no_single_one() -> None:
     entry = LOGS["JobKernelEvent"](kernel_event(jobs=["1", "2"]))
     assert entry.attributes["slurm.job.ids"] == ["1", "2"]
@@ -230,36 +296,97 @@ def test_every_column_of_the_contract_has_a_name() -> None:
 
 
 def _schema_columns(group: str) -> set[str]:
-    from goldens import schema
-
     return set(schema("GpuSample")["properties"][group]["properties"])
 
 
+@pytest.mark.parametrize("group", ["mean", "min", "max", "last"])
+def test_the_unit_of_a_metric_follows_from_the_unit_of_its_column(group: str) -> None:
+    scaled = {"MHz": ("Hz", 1e6), "ns": ("s", 1e-9)}
+    for column, about in schema("GpuSample")["properties"][group]["properties"].items():
+        metric = names.GPU[group][column]
+        assert (metric.unit, metric.scale) == scaled.get(about["x-unit"], (about["x-unit"], None)), column
+
+
+# What is no number of the port itself: who it is, and what is mapped by hand.
+PORT_BY_HAND = {
+    *("device", "port", "guid", "netdev", "link_layer", "pci", "bond", "lid", "sm_lid", "phys_state", "operstate"),
+    *("state", "rate_gbps", "counters", "saturated", "absent"),
+}
+
+
+def test_every_key_of_a_port_is_mapped_or_known_not_to_be_a_metric() -> None:
+    assert set(schema("IbSample")["properties"]["ports"]["items"]["properties"]) == {*names.PORT, *PORT_BY_HAND}
+
+
+def test_every_number_of_an_agent_status_has_a_name() -> None:
+    numbers = {
+        key
+        for key, about in schema("AgentStatus")["properties"].items()
+        if about["type"] in ("integer", "number") and key not in ("v", "ts", "seq", "started_ts", "interval_ns")
+    }
+    assert numbers == set(names.AGENT)
+
+
 def test_no_two_columns_make_the_same_series() -> None:
-    for tables in ([*names.GPU.values(), {"m": names.MEMORY_UTILIZATION}], [names.IB], [names.AGENT, names.COLLECTOR]):
+    for tables in (
+        [*names.GPU.values(), {"m": names.MEMORY_UTILIZATION}],
+        [names.IB, names.PORT],
+        [names.AGENT, names.COLLECTOR],
+        [names_node.HOST, names_node.CPU, names_node.MEMORY],
+    ):
         series = [(metric.name, metric.attributes) for table in tables for metric in table.values()]
         assert len(series) == len(set(series))
 
 
 def test_a_name_has_one_unit_and_one_kind() -> None:
-    every = [m for table in (*names.GPU.values(), names.IB, names.AGENT, names.COLLECTOR) for m in table.values()]
+    tables = [*names.GPU.values(), names.IB, names.PORT, names.BOND, names.AGENT, names.COLLECTOR, names_node.AER]
+    tables += [names_node.HOST, names_node.CPU, names_node.MEMORY]
+    every = [m for table in tables for m in table.values()]
+    every += [names.of_mig(m) for table in names.GPU.values() for m in table.values() if names.adds_up(m)]
+    links = (names.of_link(column.removeprefix("nvlink_")) for column in names.GPU["last"] if "nvlink" in column)
+    every += [metric for metric in links if metric is not None]
     assert len({metric.name for metric in every}) == len({(m.name, m.unit, m.kind) for m in every})
+
+
+# Named as the Collector's host receiver names them: the conventions say nothing of load.
+LOAD = {"system.cpu.load_average.1m", "system.cpu.load_average.5m", "system.cpu.load_average.15m"}
 
 
 def test_conventional_names_are_conventional() -> None:
     """Against the package of the conventions: name, unit and instrument."""
-    from opentelemetry.semconv._incubating.metrics import hw_metrics
+    from opentelemetry.semconv._incubating.metrics import hw_metrics, system_metrics
 
-    every = [m for table in (*names.GPU.values(), names.IB) for m in table.values()]
+    tables = [*names.GPU.values(), names.IB, names_node.HOST, names_node.CPU, names_node.MEMORY]
+    every = [m for table in tables for m in table.values()]
     every += [names.MEMORY_UTILIZATION, names.STATUS_OK, names.NETWORK_UP, names.NETWORK_LIMIT]
-    ours = {m.name: m for m in every if m.name.startswith("hw.")}
-    makers = {getattr(hw_metrics, name): name.lower() for name in dir(hw_metrics) if name.startswith("HW_")}
+    every += [names_node.MEMORY_USED, names_node.SWAP_USED]
+    ours = {m.name: m for m in every if m.name.startswith(("hw.", "system.")) and m.name not in LOAD}
+    makers = {
+        getattr(module, name): getattr(module, f"create_{name.lower()}")
+        for module in (hw_metrics, system_metrics)
+        for name in dir(module)
+        if name.startswith(("HW_", "SYSTEM_"))
+    }
     kinds = {"ObservableGauge": Kind.GAUGE, "Counter": Kind.COUNTER, "UpDownCounter": Kind.UPDOWN}
-    assert len(ours) > 10
+    assert len(ours) > 20
     for name, metric in ours.items():
-        maker = getattr(hw_metrics, f"create_{makers[name]}")
+        maker = makers[name]
         assert kinds[maker.__annotations__["return"].__name__] is metric.kind, name
         assert f'unit="{metric.unit}"' in _source(maker), name
+
+
+def test_values_of_conventional_attributes_are_conventional() -> None:
+    from opentelemetry.semconv._incubating.attributes import hw_attributes, network_attributes
+
+    known = {
+        "hw.limit_type": {value.value for value in hw_attributes.HwLimitTypeValues},
+        "hw.gpu.task": {value.value for value in hw_attributes.HwGpuTaskValues},
+        "network.io.direction": {value.value for value in network_attributes.NetworkIoDirectionValues},
+    }
+    for table in (*names.GPU.values(), names.IB):
+        for metric in table.values():
+            for key, value in metric.attributes:
+                assert value in known.get(key, {value}), metric
 
 
 def _source(function: Any) -> str:
@@ -275,4 +402,5 @@ def test_every_golden_vector_can_be_mapped(kind: str) -> None:
     assert vectors
     for _, payload, _ in vectors:
         made = table[kind](decode(kind, payload))
-        assert len(list(made.flat())) == len(made)
+        for one in made if isinstance(made, list) else [made]:
+            assert len(list(one.flat())) == len(one)

@@ -140,8 +140,10 @@ def _actions(facts: Facts, none: str) -> Iterator[str]:
 def _events(facts: Facts) -> Iterator[str]:
     for event in facts.events[:_SHOWN_EVENTS]:
         code = f" {event['code']}" if "code" in event else ""
-        text = event.get("text") or event.get("raw", "")
-        yield f"  kernel log {_ago(facts.now_ns - event['ts'])} ago: {event['kind']}{code}: {text[:160]}"
+        who = "driver" if event.get("witness") == ["nvml"] else "kernel log"
+        text = event.get("text") or event.get("raw") or event.get("detail", {}).get("event")
+        said = f": {text[:160]}" if isinstance(text, str) and text else ""
+        yield f"  {who} {_ago(facts.now_ns - event['ts'])} ago: {event['kind']}{code}{said}"
 
 
 def _further(*commands: str) -> Iterable[str]:

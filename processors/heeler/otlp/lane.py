@@ -29,14 +29,14 @@ MAX_HINT_S = 600.0
 class Item:
     """One message on its way: what it became, and what to do when it is through or can't go."""
 
-    content: Points | LogEntry
+    contents: Sequence[Points | LogEntry]
     done: Callable[[], Awaitable[None]]
     back: Callable[[], Awaitable[None]]
     poison: Callable[[Exception], Awaitable[None]]
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.size = len(self.content)
+        self.size = sum(map(len, self.contents))
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class Lane:
             await item.done()
 
     async def _prepare(self, items: Sequence[Item]) -> list[Any]:
-        contents = [item.content for item in items]
+        contents = [content for item in items for content in item.contents]
         return list(await self._worker.run(self._sink.prepare, self.signal, contents))
 
     async def _prepare_each(self, items: Sequence[Item]) -> tuple[list[Item], list[Any]]:

@@ -78,9 +78,12 @@ def drain_action(data: Data) -> LogEntry:
 
 
 def kernel_event(data: Data) -> LogEntry:
-    """Return a line of the kernel log as a log record. A node does not judge, so it has no severity."""
+    """Return a line of the kernel log, or what only NVML saw, as a log record.
+
+    A node does not judge, so it has no severity.
+    """
     jobs = data.get("jobs", [])
-    code = data.get("code")
+    code = data.get("code", data.get("detail", {}).get("event"))
     title = data["kind"] if code is None else f"{data['kind']} {code}"
     return LogEntry(
         event="heeler.kernel",
@@ -97,11 +100,12 @@ def kernel_event(data: Data) -> LogEntry:
                 "slurm.job.ids": jobs,
                 "heeler.kernel.id": f"{data['node']}/{data['boot']}/{data['seq']}",
                 "heeler.kernel.kind": data["kind"],
-                "heeler.kernel.code": code,
+                "heeler.kernel.code": data.get("code"),
                 "heeler.kernel.pci": data.get("pci"),
                 "heeler.kernel.pid": data.get("pid"),
                 "heeler.kernel.comm": data.get("comm"),
                 "heeler.kernel.text": data.get("text"),
+                "heeler.kernel.witness": data.get("witness"),
                 "heeler.kernel.trusted": data.get("trusted"),
                 "heeler.kernel.count": data.get("count"),
                 "heeler.kernel.detail": _known(data.get("detail", {})),

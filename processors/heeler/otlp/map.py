@@ -3,22 +3,32 @@
 What was not read has no point. An attribute that isn't known is left out: it is never "" or 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from heeler.otlp import names
 from heeler.otlp.logs import drain_action, finding, kernel_event
+from heeler.otlp.map_node import host_points, switch_points
 from heeler.otlp.names import Metric
-from heeler.otlp.points import Attributes, LogEntry, Number, Points
+from heeler.otlp.points import Attributes, LogEntry, Number, Points, scaled
 
 Data = Mapping[str, Any]
+Columns = list[tuple[Metric, list[Number | None]]]
+
+
+def gpu_sample(data: Data) -> list[Points]:
+    """Return the points of a GpuSample or JobSample: a row for each GPU, and one for each NVLink that is named."""
+    found = gpu_points(data)
+    links = data.get("nvlinks")
+    return [found, link_points(data, found, links)] if links else [found]
 
 
 def gpu_points(data: Data) -> Points:
-    """Return the points of a GpuSample or JobSample: a row for each GPU."""
+    """Return the points of the GPUs in a sample, MIG devices among them."""
     gpu = data["gpu"]
     uuids: list[str] = gpu["uuid"]
-    columns: list[tuple[Metric, list[Number | None]]] = []
+    columns: Columns = []
     skipped = 0
     for group, table in names.GPU.items():
         for column, values in data.get(group, {}).items():
@@ -26,7 +36,7 @@ def gpu_points(data: Data) -> Points:
             if metric is None:
                 skipped += len(values)
             else:
-                columns.append((metric, _scaled(values, metric.scale)))
+                columns.append((metric, scaled(values, metric.scale)))
     mean = data["mean"]
     if "fb_used_bytes" in mean and "fb_total_bytes" in mean:
         shares = [
@@ -36,6 +46,11 @@ def gpu_points(data: Data) -> Points:
         columns.append((names.MEMORY_UTILIZATION, shares))
     if "state" in data:
         columns += _status(data["state"])
+    parents = gpu.get("parent")
+    if parents is not None and any(parents):
+        columns = _apart(columns, parents)
+    if "power_kind" in gpu:
+        columns = _by_kind(columns, gpu["power_kind"])
     return Points(
         scope=("gpu", data["cluster"], data["node"]),
         boot=data["boot"],
@@ -61,6 +76,8 @@ def _gpu(data: Data, gpu: Data, row: int) -> Attributes:
         found += (("hw.name", f"gpu{index}"), ("heeler.gpu.index", index))
     if model:
         found.append(("hw.model", model))
+    if _at(gpu, "parent", row):
+        found += _mig(gpu, row)
     if job:
         found.append(("slurm.job.id", job))
         about = data.get("jobs", {}).get(job, {})
@@ -71,16 +88,96 @@ def _gpu(data: Data, gpu: Data, row: int) -> Attributes:
     return tuple(found)
 
 
+def _mig(gpu: Data, row: int) -> Attributes:
+    """Return which part of which GPU a MIG device is."""
+    about = (("parent", "hw.parent"), ("gi", "heeler.mig.gi"), ("ci", "heeler.mig.ci"))
+    found = [(name, _at(gpu, key, row)) for key, name in (*about, ("profile", "heeler.mig.profile"))]
+    return tuple((name, value) for name, value in found if value is not None)
+
+
+def _apart(columns: Columns, parents: Sequence[str | None]) -> Columns:
+    """Give MIG devices metrics of their own for what adds up: their GPU has it already."""
+    out: Columns = []
+    for metric, values in columns:
+        if names.adds_up(metric):
+            pairs = list(zip(values, parents, strict=True))
+            out.append((metric, [None if parent else value for value, parent in pairs]))
+            out.append((names.of_mig(metric), [value if parent else None for value, parent in pairs]))
+        else:
+            out.append((metric, values))
+    return out
+
+
+def _by_kind(columns: Columns, kinds: Sequence[str | None]) -> Columns:
+    """Say of hw.power what it is, a mean of the driver's or the moment's: the two must not be compared."""
+    found = [(at, values) for at, (metric, values) in enumerate(columns) if metric.name == "hw.power"]
+    for at, values in found:
+        metric = columns[at][0]
+        different = set(kinds)
+        if len(different) == 1:
+            (kind,) = different
+            columns[at] = (names.of_kind(metric, "heeler.power.kind", kind) if kind else metric, values)
+            continue
+        columns[at] = (metric, [None if kind else value for value, kind in zip(values, kinds, strict=True)])
+        columns += [
+            (
+                names.of_kind(metric, "heeler.power.kind", kind),
+                [value if one == kind else None for value, one in zip(values, kinds, strict=True)],
+            )
+            for kind in sorted(filter(None, different))
+        ]
+    return columns
+
+
+def link_points(data: Data, gpus: Points, links: Sequence[Sequence[Any]]) -> Points:
+    """Return the points of the NVLinks that a sample names: those that are down, unread, or have counted something.
+
+    Rows without a GPU or a number are no rows; a counter that is no number has no point.
+    """
+    rows = {(row[0], row[1]): row for row in links if _is_link(row, len(gpus.ids))}
+    counters = dict.fromkeys(name for row in rows.values() for name in row[3])
+    up = [None if row[2] is None else int(row[2]) for row in rows.values()]
+    columns: Columns = [(names.LINK_UP, list(up))]
+    skipped = 0
+    for name in counters:
+        metric = names.of_link(name)
+        if metric is None:
+            skipped += len(rows)
+        else:
+            columns.append((metric, scaled([_number(row[3].get(name)) for row in rows.values()], metric.scale)))
+    return Points(
+        scope=("nvlink", data["cluster"], data["node"]),
+        boot=data["boot"],
+        ts_ns=data["ts"],
+        ids=[f"{gpus.ids[at]}/{link}" for at, link in rows],
+        attributes=[(*gpus.attributes[at], ("heeler.nvlink.link", link)) for at, link in rows],
+        columns=columns,
+        skipped=skipped,
+    )
+
+
+def _is_link(row: Sequence[Any], gpus: int) -> bool:
+    """Say whether a row is one: its type allows anything."""
+    return (
+        len(row) >= 4
+        and type(row[0]) is int
+        and 0 <= row[0] < gpus
+        and type(row[1]) is int
+        and row[2] in (True, False, None)
+        and isinstance(row[3], Mapping)
+        and all(isinstance(name, str) for name in row[3])
+    )
+
+
+def _number(value: Any) -> Number | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return value if good else None
+
+
 def _at(data: Data, key: str, row: int) -> Any:
     """Return one entry of a list that may be missing."""
     values = data.get(key)
     return None if values is None else values[row]
-
-
-def _scaled(values: list[Number | None], scale: float | None) -> list[Number | None]:
-    if scale is None:
-        return values
-    return [None if value is None else value * scale for value in values]
 
 
 def _status(states: list[str | None]) -> list[tuple[Metric, list[Number | None]]]:
@@ -113,7 +210,10 @@ def ib_points(data: Data) -> Points:
     up = [None if (state := port.get("state", "unknown")) == "unknown" else int(state == "active") for port in rows]
     speed = [port.get("rate_gbps") if port.get("state") == "active" else None for port in rows]
     columns.append((names.NETWORK_UP, list(up)))
-    columns.append((names.NETWORK_LIMIT, _scaled(speed, names.NETWORK_LIMIT.scale)))
+    columns.append((names.NETWORK_LIMIT, scaled(speed, names.NETWORK_LIMIT.scale)))
+    for key, metric in names.PORT.items():
+        values: list[Number | None] = [port.get(key) for port in rows]
+        columns.append((metric, scaled(values, metric.scale)))
     return Points(
         scope=("ib", data["cluster"], data["node"]),
         boot=data["boot"],
@@ -122,6 +222,37 @@ def ib_points(data: Data) -> Points:
         attributes=[_port(data, name, port) for name, port in ports.items()],
         columns=columns,
         skipped=skipped,
+    )
+
+
+def ib_sample(data: Data) -> list[Points]:
+    """Return the points of an IbSample: a row for each port, and one for each bond and each of its members."""
+    bonds = data.get("bonds")
+    return [ib_points(data), bond_points(data, bonds)] if bonds else [ib_points(data)]
+
+
+def bond_points(data: Data, bonds: Sequence[Data]) -> Points:
+    """Return the points of bonds and their members: whether they are up, and how often a member's link failed."""
+    rows: dict[str, tuple[Data, Attributes]] = {}
+    for bond in bonds:
+        name = bond["name"]
+        base: Attributes = (
+            ("host.name", data["node"]),
+            ("heeler.cluster", data["cluster"]),
+            ("heeler.network.bond", name),
+        )
+        rows[name] = (bond, base)
+        for slave in bond.get("slaves", ()):
+            rows[f"{name}/{slave['netdev']}"] = (slave, (*base, ("network.interface.name", slave["netdev"])))
+    up = [None if (status := one.get("mii_status")) is None else int(status == "up") for one, _ in rows.values()]
+    failures = [one.get("link_failures") for one, _ in rows.values()]
+    return Points(
+        scope=("bond", data["cluster"], data["node"]),
+        boot=data["boot"],
+        ts_ns=data["ts"],
+        ids=list(rows),
+        attributes=[about for _, about in rows.values()],
+        columns=[(names.BOND["up"], list(up)), (names.BOND["link_failures"], failures)],
     )
 
 
@@ -138,7 +269,11 @@ def _port(data: Data, name: str, port: Data) -> Attributes:
         ("host.name", data["node"]),
         ("heeler.cluster", data["cluster"]),
     ]
-    for key, attribute in (("guid", "hw.network.physical_address"), ("netdev", "network.interface.name")):
+    for key, attribute in (
+        ("guid", "hw.network.physical_address"),
+        ("netdev", "network.interface.name"),
+        ("bond", "heeler.network.bond"),
+    ):
         if port.get(key):
             found.append((attribute, port[key]))
     if port.get("link_layer", "unknown") != "unknown":
@@ -152,13 +287,13 @@ def agent_points(data: Data) -> Points:
     base: Attributes = (("host.name", data["node"]), ("heeler.cluster", data["cluster"]))
     blank: list[Number | None] = [None] * len(collectors)
     columns = [
-        (metric, [*_scaled([data[key]], metric.scale), *blank])
+        (metric, [*scaled([data[key]], metric.scale), *blank])
         for key, metric in names.AGENT.items()
         if data.get(key) is not None
     ]
     for key, metric in names.COLLECTOR.items():
         values: list[Number | None] = [None, *(collector.get(key) for collector in collectors.values())]
-        columns.append((metric, _scaled(values, metric.scale)))
+        columns.append((metric, scaled(values, metric.scale)))
     # A collector that is off, or has nothing to read here, is neither up nor down.
     good: dict[str | None, int] = {"ok": 1, "failing": 0, "hung": 0}
     columns.append((names.COLLECTOR_UP, [None, *(good.get(one.get("state")) for one in collectors.values())]))
@@ -173,11 +308,18 @@ def agent_points(data: Data) -> Points:
     )
 
 
-METRICS: Mapping[str, Callable[[Data], Points]] = {
-    "JobSample": gpu_points,
-    "GpuSample": gpu_points,
-    "IbSample": ib_points,
-    "AgentStatus": agent_points,
+def agent_status(data: Data) -> list[Points]:
+    """Return the points of an AgentStatus."""
+    return [agent_points(data)]
+
+
+METRICS: Mapping[str, Callable[[Data], list[Points]]] = {
+    "JobSample": gpu_sample,
+    "GpuSample": gpu_sample,
+    "IbSample": ib_sample,
+    "HostSample": host_points,
+    "SwitchSample": switch_points,
+    "AgentStatus": agent_status,
 }
 LOGS: Mapping[str, Callable[[Data], LogEntry]] = {
     "JobKernelEvent": kernel_event,

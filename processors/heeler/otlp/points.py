@@ -10,9 +10,16 @@ Number = int | float
 Attributes = tuple[tuple[str, str | int], ...]
 
 
+def scaled(values: list[Number | None], scale: float | None) -> list[Number | None]:
+    """Return a column in the unit of its metric."""
+    if scale is None:
+        return values
+    return [None if value is None else value * scale for value in values]
+
+
 @dataclass(slots=True)
 class Points:
-    """All data points of one message.
+    """The data points of one kind of component in a message.
 
     A row is a component (a GPU, a port, a collector), a column a metric with one value per row, None where it was
     not read. ``attributes`` name each row in full; ``ids`` name it within ``scope`` (kind, cluster, node) and stay

@@ -2,7 +2,7 @@
 
 import traceback
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from heeler.bus import ROUTES, Bus, ConsumerSpec, Delivery
 from heeler.engine.deadletter import bury
@@ -20,7 +20,7 @@ REMEMBERED = 20_000
 
 # GPUs come with their jobs, from enrich; kernel events likewise.
 KINDS: Mapping[Signal, tuple[str, ...]] = {
-    "metrics": ("JobSample", "IbSample", "AgentStatus"),
+    "metrics": ("JobSample", "IbSample", "HostSample", "SwitchSample", "AgentStatus"),
     "logs": ("JobKernelEvent", "Finding", "DrainAction"),
 }
 
@@ -50,18 +50,18 @@ class Reader:
         if key in self._held:  # it waits here longer than the bus waits for its ack
             self.counters.count("redelivered")
             return
-        content = None if key in self._done else await self._content(delivery)
-        if content is None:
+        contents = None if key in self._done else await self._contents(delivery)
+        if not contents:
             await delivery.ack()
             return
         self._held.add(key)
         try:
-            await self._lane.put(self._item(delivery, key, content))
+            await self._lane.put(self._item(delivery, key, contents))
         except BaseException:
             self._held.discard(key)
             raise
 
-    async def _content(self, delivery: Delivery) -> Points | LogEntry | None:
+    async def _contents(self, delivery: Delivery) -> Sequence[Points | LogEntry] | None:
         try:
             message = intake(delivery.subject, delivery.headers, delivery.data, delivery.ts_ns)
         except Refused as refused:
@@ -76,23 +76,24 @@ class Reader:
             await self._refuse(delivery, _poison(error, message.kind))
             return None
 
-    def _map(self, message: Inbound) -> Points | LogEntry | None:
+    def _map(self, message: Inbound) -> Sequence[Points | LogEntry]:
         if message.kind in LOGS:
-            return LOGS[message.kind](message.data)
-        points = self._sampler.thin(METRICS[message.kind](message.data))
-        if points is None:
+            return [LOGS[message.kind](message.data)]
+        made = METRICS[message.kind](message.data)
+        due = [points for points in map(self._sampler.thin, made) if points is not None]
+        if made and not due:
             self._ignore("downsampled")
-            return None
-        for _ in range(points.skipped):
-            self.counters.count("unnamed_values")
-        self._starts.fill(points)
-        return points
+        for points in due:
+            for _ in range(points.skipped):
+                self.counters.count("unnamed_values")
+            self._starts.fill(points)
+        return due
 
     def _ignore(self, reason: str) -> None:
         self.counters.ignored += 1
         self.counters.count(reason)
 
-    def _item(self, delivery: Delivery, key: tuple[str, int, int], content: Points | LogEntry) -> Item:
+    def _item(self, delivery: Delivery, key: tuple[str, int, int], contents: Sequence[Points | LogEntry]) -> Item:
         async def done() -> None:
             self._held.discard(key)
             self._done[key] = None
@@ -109,7 +110,7 @@ class Reader:
             await self._refuse(delivery, _poison(error, ""))
             await delivery.ack()
 
-        return Item(content, done, back, poison)
+        return Item(contents, done, back, poison)
 
     async def _refuse(self, delivery: Delivery, refused: Refused) -> None:
         self.counters.dead += 1

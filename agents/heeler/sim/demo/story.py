@@ -71,8 +71,10 @@ class Story:
             return
         code = f" {data['code']}" if "code" in data else ""
         state = f"; read at once, the GPU is {data['gpu_state']}" if data.get("gpu_state") else ""
+        who = "driver" if data.get("witness") == ["nvml"] else "kernel log"
         text = (data.get("raw") or data.get("text", "")).rpartition(",-;")[2]
-        yield f"seen: {data['node']} kernel log, {data['kind']}{code}: {text[:160]}{state}", "seen"
+        said = f": {text[:160]}" if text else ""
+        yield f"seen: {data['node']} {who}, {data['kind']}{code}{said}{state}", "seen"
 
     def _finding(self, data: Message) -> Iterator[Line]:
         now = (data["state"], data["severity"], data["advice"])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heeler.engine import Inbound
+from heeler.otlp.points import Points
 
 Label = Mapping[str, Any]
 
@@ -58,6 +59,12 @@ class Exported:
     expected: Counter[str] = field(default_factory=Counter)
     received: Counter[str] = field(default_factory=Counter)
     faulty: int = 0
+
+    def expect(self, made: Iterable[Points]) -> None:
+        """Count what a message becomes."""
+        for points in made:
+            for metric, values in points.columns:
+                self.expected[metric.name] += len(values) - values.count(None)
 
     def differences(self) -> list[str]:
         """Return every metric of which the sink has fewer or more points than were published."""

@@ -17,10 +17,10 @@ FOLLOWED = {
     "DRAIN": ("drain.action.*",),
     "EVENTS": ("kernel.event.*", "job.event.*.*", "slurm.job.*"),
     "JOBSAMPLES": ("job.sample.*.*",),
-    "SAMPLES": ("gpu.sample.*", "ib.sample.*"),
+    "SAMPLES": ("gpu.sample.*", "ib.sample.*", "host.sample.*", "switch.sample.*"),
 }
 # Every message of these is one in the sink. An AgentStatus may be overtaken by the next before it is exported.
-COUNTED = frozenset(("JobSample", "IbSample"))
+COUNTED = frozenset(("JobSample", "IbSample", "HostSample", "SwitchSample"))
 LOGGED = frozenset(("Finding", "DrainAction", "JobKernelEvent"))
 
 
@@ -78,8 +78,7 @@ class Watch:
             self.passage.job_sample(message.data)
             self.sampled.add(message.data["node"])
         if message.kind in COUNTED:
-            for metric, values in METRICS[message.kind](message.data).columns:
-                self.exported.expected[metric.name] += len(values) - values.count(None)
+            self.exported.expect(METRICS[message.kind](message.data))
         elif message.kind in LOGGED:
             self.exported.expected["logs"] += 1
 
