@@ -52,6 +52,7 @@ type Config struct {
 	Kmsg       Kmsg       `toml:"kmsg"`
 	NVML       NVML       `toml:"nvml"`
 	IB         IB         `toml:"ib"`
+	Host       Host       `toml:"host"`
 	Spool      Spool      `toml:"spool"`
 	Collectors Collectors `toml:"collectors"`
 	Log        Log        `toml:"log"`
@@ -109,6 +110,11 @@ type IB struct {
 	VirtualFunctions bool `toml:"virtual_functions"`
 }
 
+// Host is the collector of the node's processors, memory and PCIe errors.
+type Host struct {
+	Interval Duration `toml:"interval"`
+}
+
 // Spool is the store of events that wait for the bus.
 type Spool struct {
 	MaxBytes int64    `toml:"max_bytes"`
@@ -120,6 +126,7 @@ type Collectors struct {
 	NVML bool `toml:"nvml"`
 	Kmsg bool `toml:"kmsg"`
 	IB   bool `toml:"ib"`
+	Host bool `toml:"host"`
 }
 
 // Log is how the agent speaks.
@@ -138,8 +145,9 @@ func Default() Config {
 		Kmsg:       Kmsg{Path: "/dev/kmsg", FloodInterval: second(10)},
 		NVML:       NVML{GPM: true, HangAfter: second(3), Retry: second(30)},
 		IB:         IB{Interval: second(10)},
+		Host:       Host{Interval: second(10)},
 		Spool:      Spool{MaxBytes: 32 << 20, Grace: second(3)},
-		Collectors: Collectors{NVML: true, Kmsg: true, IB: true},
+		Collectors: Collectors{NVML: true, Kmsg: true, IB: true, Host: true},
 		Log:        Log{Format: "text", Level: "info"},
 	}
 }
@@ -246,6 +254,7 @@ func (c *Config) check() []error {
 	between("window", c.Window, shortest, longest)
 	between("status_interval", c.StatusInterval, shortest, time.Hour)
 	between("ib.interval", c.IB.Interval, shortest, time.Hour)
+	between("host.interval", c.Host.Interval, shortest, time.Hour)
 	between("kmsg.flood_interval", c.Kmsg.FloodInterval, shortest, time.Hour)
 	between("nvml.hang_after", c.NVML.HangAfter, shortest, time.Hour)
 	between("nvml.retry", c.NVML.Retry, shortest, time.Hour)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,3 +81,30 @@ func (r *Reader) readAll(fd int) ([]byte, error) {
 		}
 	}
 }
+
+// Reason is an error of reading a file as the bus carries it.
+func Reason(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "not_present"
+	case errors.Is(err, unix.EINVAL):
+		return "invalid"
+	case errors.Is(err, fs.ErrPermission):
+		return "no_permission"
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ESRCH):
+		return "gone"
+	case errors.Is(err, unix.EIO):
+		return "io_error"
+	case errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.EOPNOTSUPP):
+		return "not_supported"
+	case errors.Is(err, ErrFormat):
+		return "not_understood"
+	case errors.Is(err, ErrTooLarge):
+		return "too_large"
+	default:
+		return "error"
+	}
+}
+
+// ErrFormat says that a file does not hold what it should.
+var ErrFormat = errors.New("not understood")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"heeler.dev/agent-go/internal/hostfs"
 	"heeler.dev/schemas/go/heelerv1"
 )
 
@@ -24,20 +25,8 @@ func reason(err error) string {
 		return "no_pma"
 	case errors.Is(err, errNotNumber):
 		return "not_a_number"
-	case errors.Is(err, fs.ErrNotExist):
-		return "not_present"
-	case errors.Is(err, syscall.EINVAL):
-		return "invalid"
-	case errors.Is(err, fs.ErrPermission):
-		return "no_permission"
-	case errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO):
-		return "gone"
-	case errors.Is(err, syscall.EIO):
-		return "io_error"
-	case errors.Is(err, syscall.ENOTSUP), errors.Is(err, syscall.EOPNOTSUPP):
-		return "not_supported"
 	default:
-		return "error"
+		return hostfs.Reason(err)
 	}
 }
 
