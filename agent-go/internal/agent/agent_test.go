@@ -107,7 +107,7 @@ func (s *site) take(m *nats.Msg) {
 	if ct := m.Header.Get(heelerv1.HeaderContentType); ct != heelerv1.ContentType {
 		s.t.Errorf("content type %q", ct)
 	}
-	_, sample := message.(*heelerv1.GpuSample)
+	sample := strings.HasSuffix(message.Type(), "Sample")
 	if id := m.Header.Get(heelerv1.HeaderMsgID); (id == "") != sample {
 		s.t.Errorf("%s has the id %q", message.Type(), id)
 	}

@@ -36,6 +36,8 @@ func header(m heelerv1.Message) *heelerv1.Header {
 		return &m.Header
 	case *heelerv1.IbSample:
 		return &m.Header
+	case *heelerv1.HostSample:
+		return &m.Header
 	case *heelerv1.KernelEvent:
 		return &m.Header
 	case *heelerv1.AgentStatus:
@@ -116,7 +118,7 @@ func (o *outlet) emit(m heelerv1.Message) error {
 	case *heelerv1.GpuSample:
 		due := time.Unix(0, header(m).TS).Add(o.spread)
 		o.pub.Ring.Put(bus.Sample{Subject: p.subject, Type: p.typeHeader, Data: p.data, Due: due})
-	case *heelerv1.IbSample:
+	case *heelerv1.IbSample, *heelerv1.HostSample:
 		o.pub.Ring.Put(bus.Sample{Subject: p.subject, Type: p.typeHeader, Data: p.data})
 	default:
 		o.pub.SetLatest(m.Type(), p.subject, p.typeHeader, p.id, p.data)

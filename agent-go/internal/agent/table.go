@@ -8,6 +8,7 @@ import (
 	"heeler.dev/agent-go/internal/collector"
 	"heeler.dev/agent-go/internal/config"
 	"heeler.dev/agent-go/internal/gpu"
+	"heeler.dev/agent-go/internal/host"
 	"heeler.dev/agent-go/internal/hostfs"
 	"heeler.dev/agent-go/internal/ib"
 	"heeler.dev/agent-go/internal/kmsg"
@@ -19,6 +20,7 @@ type parts struct {
 	gpu  *gpu.Collector
 	kmsg *kmsg.Source
 	ib   *ib.Collector
+	host *host.Collector
 	inv  *inventory
 	jobs *hostfs.Jobs
 }
@@ -29,17 +31,18 @@ const (
 )
 
 func newParts(c *config.Config, lib nvml.Library, log *slog.Logger) *parts {
-	host := hostfs.Host{Proc: c.Proc, Sys: c.Sys}
-	p := &parts{inv: newInventory(host.KernelRelease(), c.Collectors.NVML), jobs: hostfs.NewJobs(host)}
+	node := hostfs.Host{Proc: c.Proc, Sys: c.Sys}
+	p := &parts{inv: newInventory(node.KernelRelease(), c.Collectors.NVML), jobs: hostfs.NewJobs(node)}
 	p.gpu = gpu.New(gpu.Options{
 		Library: lib, Window: c.Window.Duration, HangAfter: c.NVML.HangAfter.Duration,
 		Patience: max(c.Interval.Duration, shortestPatience), Retry: c.NVML.Retry.Duration, Profile: c.NVML.GPM,
-		JobOf: p.jobs.Of, PIDMax: host.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
+		JobOf: p.jobs.Of, PIDMax: node.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
 		OnInventory: p.inv.setGPUs, Log: log,
 	})
 	p.ib = ib.New(ib.Options{
 		Sys: c.Sys, VirtualFunctions: c.IB.VirtualFunctions, OnInventory: p.inv.setHCAs,
 	})
+	p.host = host.New(host.Options{Proc: c.Proc, Sys: c.Sys, Jobs: p.jobs})
 	options := kmsg.Options{
 		Path: c.Kmsg.Path, AnyFacility: c.Kmsg.AnyFacility, FloodInterval: c.Kmsg.FloodInterval.Duration,
 		StatePath: stateFile(c, "kmsg.json"), Boot: c.BootID, Ready: p.inv.ready, Log: log,
@@ -60,6 +63,7 @@ func (p *parts) table(c *config.Config) []collector.Entry {
 		},
 		{Name: "kmsg", Every: time.Second, Source: p.kmsg, Off: !c.Collectors.Kmsg},
 		{Name: "ib", Every: c.IB.Interval.Duration, Collector: p.ib, Off: !c.Collectors.IB},
+		{Name: "host", Every: c.Host.Interval.Duration, Collector: p.host, Off: !c.Collectors.Host},
 		{Name: "inventory", Every: inventoryEvery, Collector: p.inv},
 	}
 }

@@ -23,9 +23,9 @@ import (
 type Options struct {
 	Proc string
 	Sys  string
-	// JobOf finds the job of a process.
-	JobOf func(pid uint64) (string, bool)
-	Now   func() time.Time
+	// Jobs finds the job of a process.
+	Jobs *hostfs.Jobs
+	Now  func() time.Time
 	// SweepReads is how many threads are looked at in one reading; 2500 if zero.
 	SweepReads int
 }
@@ -53,9 +53,17 @@ func New(o Options) *Collector {
 	}
 	return &Collector{
 		Options: o,
-		sweep:   sweep{proc: o.Proc, jobOf: o.JobOf},
+		sweep:   sweep{proc: o.Proc, jobs: o.Jobs},
 		aer:     aer{dir: filepath.Join(o.Sys, "bus", "pci", "devices")},
 	}
+}
+
+// Counts implements [collector.Counter].
+func (c *Collector) Counts() map[string]uint64 {
+	if c.Jobs == nil {
+		return nil
+	}
+	return map[string]uint64{"processes_of_unnumbered_jobs": c.Jobs.Unresolved()}
 }
 
 // Collect implements [collector.Collector].

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"heeler.dev/agent-go/internal/hostfs"
 	"heeler.dev/schemas/go/heelerv1"
 )
 
@@ -70,9 +71,10 @@ func newNode(t *testing.T) *node {
 	n.put(n.proc, "pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
 	n.put(n.proc, "pressure/irq", "full avg10=0.00 avg60=0.00 avg300=100.00 total=1\n")
 	n.process(1, 0, "S systemd")
-	n.c = New(Options{Proc: n.proc, Sys: n.sys, Now: func() time.Time { return n.now }, JobOf: func(pid uint64) (string, bool) {
-		return fmt.Sprintf("job of %d", pid), pid < 1000
-	}})
+	n.c = New(Options{
+		Proc: n.proc, Sys: n.sys, Now: func() time.Time { return n.now },
+		Jobs: hostfs.NewJobs(hostfs.Host{Proc: n.proc, Sys: n.sys}),
+	})
 	return n
 }
 

@@ -20,8 +20,8 @@ import (
 // lock in a GPU's driver; and the load average lags by minutes. So all threads are looked at, some at each reading: one
 // that hangs does so for long. What is reported is the last whole sweep.
 type sweep struct {
-	proc  string
-	jobOf func(pid uint64) (string, bool)
+	proc string
+	jobs *hostfs.Jobs
 
 	reader hostfs.Reader
 	all    list // processes
@@ -124,8 +124,8 @@ func (s *sweep) name(t thread) {
 		return
 	}
 	p := heelerv1.UninterruptibleProc{PID: pid, Comm: t.comm}
-	if !t.ofKernel && s.jobOf != nil {
-		if job, ok := s.jobOf(pid); ok {
+	if !t.ofKernel && s.jobs != nil {
+		if job, ok := s.jobs.Of(pid); ok {
 			p.JobID = job
 		}
 	}

@@ -19,14 +19,15 @@ func TestThreadsInUninterruptibleSleep(t *testing.T) {
 	n.process(50, kernelFlag, "D kworker/u9:1")
 	n.process(60, kernelFlag, "I kworker/idle")
 	n.process(5000, 0, "D outside")
+	n.put(n.proc, "200/cgroup", "0::/system.slice/slurmstepd.scope/job_81234/step_0/user/task_0\n")
 	n.put(n.proc, "self/stat", "1 (x) D\n") // not a process's own name
 	m := n.read()
 	if *m.ThreadsUninterruptible != 5 {
 		t.Errorf("%d threads", *m.ThreadsUninterruptible)
 	}
 	want := map[uint64]heelerv1.UninterruptibleProc{
-		200:  {PID: 200, Comm: "cuda (1) x", JobID: "job of 200"},
-		300:  {PID: 300, Comm: "a?[31m? b", JobID: "job of 300"},
+		200:  {PID: 200, Comm: "cuda (1) x", JobID: "81234"},
+		300:  {PID: 300, Comm: "a?[31m? b"},
 		5000: {PID: 5000, Comm: "outside"},
 		50:   {PID: 50, Comm: "kworker/u9:1"},
 	}
