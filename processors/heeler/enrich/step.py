@@ -1,11 +1,12 @@
 """The step of enrich: samples and kernel events in, the same with their jobs out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from heeler.bus import Suffix, extend, shard_of, subjects
 from heeler.engine import NOTHING, Event, Inbound, Input, Result
+from heeler.enrich import mig
 from heeler.enrich.holders import INFO, Holders, Interval, holder
 
 _COLUMN_GROUPS = ("mean", "min", "max", "last")
@@ -28,6 +29,7 @@ class NodeJobs:
     holders: Holders = field(default_factory=Holders)
     uuid_of_pci: dict[str, str] = field(default_factory=dict)
     minor_of_uuid: dict[str, int] = field(default_factory=dict)
+    divided: mig.Divided = field(default_factory=dict)
     seen: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
     parts_of: Any = None
@@ -84,13 +86,16 @@ class EnrichStep:
         return state, NOTHING
 
 
-def learn_inventory(state: NodeJobs, gpus: Iterable[Mapping[str, Any]]) -> None:
-    """Remember which PCI address and minor belong to which UUID."""
+def learn_inventory(state: NodeJobs, gpus: Sequence[Mapping[str, Any]]) -> None:
+    """Remember which PCI address and minor belong to which UUID, and which MIG devices a GPU has."""
     for gpu in gpus:
         if "pci" in gpu:
             state.uuid_of_pci[gpu["pci"]] = gpu["uuid"]
         if gpu.get("minor") is not None:
             state.minor_of_uuid[gpu["uuid"]] = gpu["minor"]
+    silent = {gpu["uuid"] for gpu in gpus if "mig" not in gpu}  # one that does not answer says nothing of its parts
+    state.divided = {uuid: devices for uuid, devices in state.divided.items() if uuid in silent}
+    state.divided |= mig.of_inventory(gpus)
     state.parts_of = None
 
 
@@ -105,7 +110,7 @@ def on_sample(state: NodeJobs, message: Inbound) -> list[Event]:
     gpu = sample["gpu"]
     processes = tuple((row[0], row[2]) for row in sample.get("procs", ()) if len(row) > 2 and row[2] is not None)
     # A hash of the UUIDs, so that a fleet's worth of old ones need not be touched for each sample.
-    cause = (state.holders.version, processes, hash(tuple(gpu["uuid"])))
+    cause = (state.holders.version, processes, hash(tuple(gpu["uuid"])), mig.mark(sample))
     if state.parts_of == cause and middle_ns >= state.parts_since_ns:
         parts = state.parts
     else:
@@ -131,11 +136,18 @@ def divide(state: NodeJobs, sample: Mapping[str, Any], ts: int, processes: Itera
         on_gpu.setdefault(row, []).append(str(name))
     running = state.holders.at(ts)
     ended = frozenset(run.job for run in state.holders.runs) - frozenset(run.job for run in running)
+    state.divided = mig.divided_of(sample, state.divided)
+    if state.divided:
+        minors = mig.sure_minors(uuids, minors, state.divided)
     found = [
         holder(uuid, minor, running, on_gpu.get(row, ()), ended)
         for row, (uuid, minor) in enumerate(zip(uuids, minors, strict=True))
     ]
-    state.seen = {uuid: (job, how) for uuid, (job, how, _) in zip(uuids, found, strict=True)}
+    if state.divided:
+        _join_parts(state, uuids, found, on_gpu, ended)
+    kept = {one.uuid for devices in state.divided.values() for one in devices}
+    state.seen = {uuid: seen for uuid, seen in state.seen.items() if uuid in kept}
+    state.seen |= {uuid: (job, how) for uuid, (job, how, _) in zip(uuids, found, strict=True)}
     by_shard: dict[int, list[int]] = {}
     for row, owner in enumerate(found):
         job = owner[0]
@@ -144,6 +156,28 @@ def divide(state: NodeJobs, sample: Mapping[str, Any], ts: int, processes: Itera
         by_shard[shard_of(node)] = []
     infos: dict[str | None, dict[str, str]] = {run.job: run.info for run in running}
     return [_part(cluster, node, shard, rows, found, infos) for shard, rows in sorted(by_shard.items())]
+
+
+def _join_parts(
+    state: NodeJobs,
+    uuids: Sequence[str],
+    found: list[mig.Owner],
+    on_gpu: Mapping[int, Sequence[str]],
+    ended: frozenset[str],
+) -> None:
+    """Say of each divided GPU what its MIG devices say; of one without any, what is said of a whole GPU."""
+    owners = dict(zip(uuids, found, strict=True))
+    for row, uuid in enumerate(uuids):
+        devices = state.divided.get(uuid)
+        if devices:
+            parts = [owners.get(one.uuid) or _last_owner(state, one.uuid, ended) for one in devices]
+            found[row] = mig.of_parts(parts, [job for job in on_gpu.get(row, ()) if job not in ended])
+
+
+def _last_owner(state: NodeJobs, uuid: str, ended: frozenset[str]) -> mig.Owner:
+    """Return who had a MIG device of a GPU that does not answer any more."""
+    job, how = state.seen.get(uuid, (None, None))
+    return (job, how, ()) if job not in ended else mig.NOBODY
 
 
 def _part(
@@ -179,9 +213,10 @@ def select(sample: Mapping[str, Any], rows: list[int]) -> dict[str, Any]:
     }
     if "state" in sample:
         out["state"] = [sample["state"][row] for row in rows]
-    if "procs" in sample:
-        place = {row: at for at, row in enumerate(rows)}
-        out["procs"] = [[place[p[0]], *p[1:]] for p in sample["procs"] if p and p[0] in place]
+    place = {row: at for at, row in enumerate(rows)}
+    for name in ("procs", "nvlinks"):  # their rows begin with a GPU's position
+        if name in sample:
+            out[name] = [[place[one[0]], *one[1:]] for one in sample[name] if one and one[0] in place]
     return out
 
 
@@ -190,7 +225,7 @@ def on_kernel_event(state: NodeJobs, message: Inbound) -> Event:
     event = message.data
     uuid = event.get("uuid") or state.uuid_of_pci.get(event.get("pci", ""))
     running = state.holders.at(event["ts"])
-    jobs, how = concerned(state, uuid, running)
+    jobs, how = concerned(state, uuid, running, event.get("gi"), event.get("ci"))
     node, cluster = event["node"], event["cluster"]
     shard = shard_of(node)
     made = {**event, "uuid": uuid, "jobs": jobs, "jobs_source": how, "shard": shard}
@@ -198,17 +233,38 @@ def on_kernel_event(state: NodeJobs, message: Inbound) -> Event:
     return Event("JobKernelEvent", subjects.job_kernel_event(cluster, str(shard), node), made, event_id)
 
 
-def concerned(state: NodeJobs, uuid: str | None, running: list[Interval]) -> tuple[list[str], str]:
-    """Return the jobs that an event concerns: those of its GPU, or all of the node where no GPU is named."""
-    everyone = sorted({run.job for run in running})
+def concerned(
+    state: NodeJobs, uuid: str | None, running: list[Interval], gi: int | None = None, ci: int | None = None
+) -> tuple[list[str], str]:
+    """Return the jobs that an event concerns: those of its GPU, or all of the node where no GPU is named.
+
+    A line may name an instance of a divided GPU; where it doesn't, all of its MIG devices are concerned.
+    """
     if uuid is None:
-        return everyone, "node"
-    job, how, several = holder(uuid, state.minor_of_uuid.get(uuid), running, (), frozenset())
-    if job is None and not several:
-        # The newest sample saw processes; after a GPU is lost no sample will again.
-        job, how = state.seen.get(uuid, (None, None))
-        if job is not None and job not in everyone and everyone:
-            job = None
-    if several:
-        return list(several), "several"
-    return ([job], how or "process") if job is not None else ([], "none")
+        return sorted({run.job for run in running}), "node"
+    devices = state.divided.get(uuid, ())
+    named = [one.uuid for one in devices if one.fits(gi, ci)] or [one.uuid for one in devices]
+    owners = [_owner(state, one, running) for one in named or [uuid]]
+    jobs = sorted({job for job, _, _ in owners if job is not None} | {job for _, _, more in owners for job in more})
+    if len(jobs) != 1:
+        return jobs, "several" if jobs else "none"
+    return jobs, next((how for job, how, _ in owners if job is not None and how), "process")
+
+
+def _owner(state: NodeJobs, uuid: str, running: list[Interval]) -> mig.Owner:
+    """Return who has a GPU or MIG device at the time of an event."""
+    found = holder(uuid, _sure_minor(state, uuid), running, (), frozenset())
+    if found != mig.NOBODY:
+        return found
+    # The newest sample saw processes; after a GPU is lost no sample will again.
+    job, how = state.seen.get(uuid, (None, None))
+    if job is not None and running and job not in {run.job for run in running}:
+        job = None
+    return job, how, ()
+
+
+def _sure_minor(state: NodeJobs, uuid: str) -> int | None:
+    minors = state.minor_of_uuid
+    if not state.divided or uuid not in minors:
+        return minors.get(uuid)
+    return dict(zip(minors, mig.sure_minors(list(minors), list(minors.values()), state.divided), strict=True))[uuid]
