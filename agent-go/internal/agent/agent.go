@@ -4,17 +4,19 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"heeler.dev/agent-go/internal/bus"
 	"heeler.dev/agent-go/internal/collector"
 	"heeler.dev/agent-go/internal/config"
 	"heeler.dev/agent-go/internal/nvml"
+	"heeler.dev/agent-go/internal/sdnotify"
 	"heeler.dev/agent-go/internal/spool"
 )
 
@@ -23,59 +25,168 @@ var ErrClosed = errors.New("the bus connection was closed for good")
 
 const (
 	drainTime    = 3 * time.Second
-	collectTime  = time.Second // for collectors to end
+	collectTime  = time.Second     // for collectors to end
+	letGoTime    = 2 * time.Second // for the GPU driver to be let go at the end
 	bufferBytes  = 4 << 20
 	jitterOfSome = 10 // a status comes up to a tenth of its interval early
 )
 
+// Agent is one agent process.
+type Agent struct {
+	Config  config.Config
+	Library nvml.Library
+	Version string
+	Log     *slog.Logger
+	// Level follows log.level; nil where nothing can.
+	Level *slog.LevelVar
+	// Load reads the configuration anew, Hangup asks for that; both may be nil.
+	Load   func() (config.Config, error)
+	Hangup <-chan os.Signal
+	// Notify is where the service manager listens; nil for none.
+	Notify *sdnotify.Notifier
+}
+
+// process is what lives as long as the agent does: what a reload of the configuration must not interrupt.
+type process struct {
+	*Agent
+	started time.Time
+	spool   *spool.Spool
+	ring    *bus.Ring
+	stamp   *stamper
+	parts   *parts
+	fail    context.CancelCauseFunc
+
+	// change is held while the configuration, or what runs, changes.
+	change  change
+	config  config.Config
+	link    *link
+	round   *round
+	holds   holds
+	checked time.Time // when it was last looked whether the jobs of holds are gone
+	health  health
+	paused  atomic.Pointer[string] // why profiling is
+}
+
 // Run runs the agent until ctx ends. Then it sends what is left, as far as that goes quickly.
-func Run(ctx context.Context, c *config.Config, lib nvml.Library, version string, log *slog.Logger) error {
-	sp, err := spool.Open(filepath.Join(c.StateDir, "spool"), spool.Options{
-		MaxBytes: c.Spool.MaxBytes, Grace: c.Spool.Grace.Duration,
-	})
+func (a *Agent) Run(ctx context.Context) error {
+	sp, err := spool.Open(filepath.Join(a.Config.StateDir, "spool"), spoolOptions(&a.Config))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sp.Close() }()
-	out := &outlet{
-		stamper: newStamper(c.Cluster, c.Node, c.BootID), spread: spreadOf(c.Node, c.Window.Duration),
-	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	pub, closeBus, err := connect(ctx, c, sp, fail, log)
-	if err != nil {
+	c := &a.Config
+	p := &process{
+		Agent: a, started: time.Now(), spool: sp, ring: bus.NewRing(c.NATS.BufferSamples, bufferBytes),
+		stamp: newStamper(c.Cluster, c.Node, c.BootID), parts: newParts(c, a.Library, a.Log), fail: fail, config: *c,
+	}
+	p.holds.load(stateFile(c, holdsFile), c.BootID, a.Log)
+	if err := p.begin(ctx); err != nil {
 		return err
 	}
-	defer closeBus()
-	out.pub = pub
-	collecting, stopCollecting := context.WithCancel(ctx)
-	defer stopCollecting()
-	parts := newParts(c, lib, log)
-	runner := collector.NewRunner(parts.table(c), c.Node, out.emit, log)
-	report := &reporter{
-		version: version, started: time.Now(), interval: c.StatusInterval.Duration, runner: runner, pub: pub,
-		inv: parts.inv,
-	}
-	sending, stopSending := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopSending()
-	var collectors, sender sync.WaitGroup
-	start(&collectors, func() { runner.Run(collecting) })
-	start(&collectors, func() { reportOn(collecting, report, out, log) })
-	start(&sender, func() { pub.Run(sending) })
-	log.Info("agent started", "cluster", c.Cluster, "node", c.Node, "boot", c.BootID, "version", version)
-	<-ctx.Done()
-	stopCollecting()
-	waitFor(&collectors, collectTime)
-	drain, stopDraining := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-	defer stopDraining()
-	pub.Drain(drain)
-	stopSending()
-	waitFor(&sender, collectTime)
-	log.Info("agent stopped", "events_left", sp.Stats().Waiting)
+	p.loop(ctx)
+	p.end(context.WithoutCancel(ctx))
 	if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
 		return cause
 	}
 	return nil
+}
+
+func spoolOptions(c *config.Config) spool.Options {
+	return spool.Options{MaxBytes: c.Spool.MaxBytes, Grace: c.Spool.Grace.Duration}
+}
+
+// begin starts everything. The bus may be away: the connection comes about in the background.
+func (p *process) begin(ctx context.Context) error {
+	p.change.lock()
+	defer p.change.unlock()
+	l, err := p.connect(ctx, &p.config, p.config.NATS.ConnectJitter.Duration)
+	if err != nil {
+		return err
+	}
+	l.start(ctx)
+	p.link = l
+	p.listen(ctx)
+	if len(p.holds.profiling) > 0 {
+		_ = p.parts.gpu.PauseProfiling(closeTime) // nothing is open yet
+	}
+	p.round = p.startRound(ctx)
+	p.notify(sdnotify.Ready)
+	c := &p.config
+	p.Log.Info("agent started", "cluster", c.Cluster, "node", c.Node, "boot", c.BootID, "version", p.Version)
+	return nil
+}
+
+// beat is how often the agent looks after itself.
+const beat = time.Second
+
+func (p *process) loop(ctx context.Context) {
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.Hangup:
+			if err := p.reload(ctx); err != nil {
+				p.Log.Error("configuration is not taken over; the old one stays in force", "error", err)
+			}
+		case now := <-ticker.C:
+			p.lookAfter(ctx, now)
+		}
+	}
+}
+
+// end stops everything in order: reading, holding the driver, sending.
+func (p *process) end(ctx context.Context) {
+	p.notify(sdnotify.Stopping)
+	p.change.lock()
+	defer p.change.unlock()
+	p.round.end()
+	if err := p.parts.gpu.Release(letGoTime); err != nil {
+		p.Log.Warn("the GPU driver is not let go", "error", err)
+	}
+	drain, stopDraining := context.WithTimeout(ctx, drainTime)
+	defer stopDraining()
+	p.link.pub.Drain(drain)
+	p.link.end()
+	p.Log.Info("agent stopped", "events_left", p.spool.Stats().Waiting)
+}
+
+func (p *process) notify(lines ...string) {
+	if err := p.Notify.Send(lines...); err != nil {
+		p.Log.Warn("the service manager is not told", "error", err)
+	}
+}
+
+// round is one time of reading with one configuration.
+type round struct {
+	runner *collector.Runner
+	report *reporter
+	stop   context.CancelFunc
+	group  sync.WaitGroup
+}
+
+// startRound starts the collectors, all but those that are to stand still.
+func (p *process) startRound(ctx context.Context) *round {
+	c := &p.config
+	out := &outlet{stamper: p.stamp, pub: p.link.pub, spread: spreadOf(c.Node, c.Window.Duration)}
+	ctx, stop := context.WithCancel(ctx)
+	r := &round{runner: collector.NewRunner(p.parts.table(c), c.Node, out.emit, p.Log), stop: stop}
+	r.report = &reporter{
+		version: p.Version, started: p.started, interval: c.StatusInterval.Duration, runner: r.runner, pub: p.link.pub,
+		inv: p.parts.inv, profiling: p.profiling,
+	}
+	p.standStill(r)
+	start(&r.group, func() { r.runner.Run(ctx) })
+	start(&r.group, func() { reportOn(ctx, r.report, out, p.Log) })
+	return r
+}
+
+func (r *round) end() {
+	r.stop()
+	waitFor(&r.group, collectTime)
 }
 
 func start(wg *sync.WaitGroup, f func()) {
@@ -97,42 +208,6 @@ func waitFor(wg *sync.WaitGroup, long time.Duration) {
 	case <-done:
 	case <-time.After(long):
 	}
-}
-
-// connect makes the connection and the publisher. The connection comes about in the background.
-func connect(
-	ctx context.Context, c *config.Config, sp *spool.Spool, fail context.CancelCauseFunc, log *slog.Logger,
-) (*bus.Publisher, func(), error) {
-	if jitter := c.NATS.ConnectJitter.Duration; jitter > 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(rand.N(jitter)):
-		}
-	}
-	closing := make(chan struct{})
-	closed := func() {
-		select {
-		case <-closing:
-		default:
-			fail(ErrClosed)
-		}
-	}
-	nc, err := bus.Connect(bus.Config{
-		Servers: c.NATS.Servers, Name: "heeler-agent " + c.Node, InboxPrefix: c.NATS.InboxPrefix,
-		Creds: c.NATS.Creds, NKey: c.NATS.NKey, User: c.NATS.User, Password: c.NATS.Password, Token: c.NATS.Token,
-		CA: c.NATS.TLS.CA, Cert: c.NATS.TLS.Cert, Key: c.NATS.TLS.Key,
-	}, closed, log)
-	if err != nil {
-		return nil, nil, fmt.Errorf("bus: %w", err)
-	}
-	pub, err := bus.NewPublisher(nc, bus.NewRing(c.NATS.BufferSamples, bufferBytes), sp, log)
-	if err != nil {
-		return nil, nil, fmt.Errorf("bus: %w", err)
-	}
-	return pub, func() {
-		close(closing)
-		nc.Close()
-	}, nil
 }
 
 // firstReport is when the first status goes out: soon, but after the collectors had their first turn.

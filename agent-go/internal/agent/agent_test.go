@@ -32,6 +32,7 @@ type site struct {
 	t        *testing.T
 	server   *server.Server
 	config   config.Config
+	agent    Agent // what a test wants to be different
 	scenario *fakenvml.Scenario
 	js       jetstream.JetStream
 
@@ -65,9 +66,30 @@ func newSite(t *testing.T) *site {
 	c.NATS.Servers, c.NATS.ConnectJitter = []string{s.server.ClientURL()}, config.Duration{}
 	c.Kmsg.Path, c.NVML.Library = filepath.Join(dir, "kmsg"), library
 	c.NVML.HangAfter = every
+	c.ControlSocket = filepath.Join(shortDir(t), "control.sock")
 	s.config = c
 	s.log("6,0,1,-;Linux version")
 	return s
+}
+
+// closeAfterwards closes the library that an agent had to leave open since a call hung, once the agent has ended.
+func (s *site) closeAfterwards() {
+	s.t.Cleanup(func() {
+		s.scenario.Set("gpus 8")
+		time.Sleep(50 * time.Millisecond) // the call returns
+		s.agent.Library.Shutdown()
+	})
+}
+
+// shortDir is for sockets, whose paths must not be long.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ha")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // listen decodes all that is published. A message that breaks the contract fails the test.
@@ -120,8 +142,15 @@ func (s *site) take(m *nats.Msg) {
 func (s *site) run() func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	c := s.config
-	go func() { done <- Run(ctx, &c, nvml.Open(c.NVML.Library), "test", quiet) }()
+	if s.agent.Library == nil {
+		s.agent.Library = nvml.Open(s.config.NVML.Library)
+	}
+	a := s.agent
+	a.Config, a.Version = s.config, "test"
+	if a.Log == nil {
+		a.Log = quiet
+	}
+	go func() { done <- a.Run(ctx) }()
 	var once sync.Once
 	stop := func() {
 		once.Do(func() {
@@ -232,6 +261,7 @@ func hasIB() bool {
 
 func TestAHangingGPUStopsNeitherTheOthersNorTheEnd(t *testing.T) {
 	s := newSite(t)
+	s.closeAfterwards()
 	stop := s.run()
 	wait(s, "a sample", func(m *heelerv1.GpuSample) bool { return m.Mean["power_w"] != nil })
 	s.scenario.Set("all busy\n3 hang all")

@@ -100,6 +100,13 @@ func (i *inventory) Collect(_ context.Context, _ time.Time, emit collector.Emit)
 	return nil
 }
 
+// repeat makes it publish once more: the bus may not have had the last one.
+func (i *inventory) repeat() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.sent = ""
+}
+
 // currentDigest is that of the newest inventory.
 func (i *inventory) currentDigest() string {
 	i.mu.Lock()

@@ -24,6 +24,7 @@ func Once(ctx context.Context, c *config.Config, lib nvml.Library, version strin
 	c.StateDir = "" // nothing is remembered
 	c.Window, c.Interval = config.Duration{Duration: time.Second}, config.Duration{Duration: time.Second}
 	parts := newParts(c, lib, log)
+	defer func() { _ = parts.gpu.Release(letGoTime) }()
 	stamp := newStamper(c.Cluster, c.Node, c.BootID)
 	got := map[string]json.RawMessage{}
 	emit := func(m heelerv1.Message) error {

@@ -33,16 +33,34 @@ const (
 func newParts(c *config.Config, lib nvml.Library, log *slog.Logger) *parts {
 	node := hostfs.Host{Proc: c.Proc, Sys: c.Sys}
 	p := &parts{inv: newInventory(node.KernelRelease(), c.Collectors.NVML), jobs: hostfs.NewJobs(node)}
+	s := gpuSettings(c)
 	p.gpu = gpu.New(gpu.Options{
-		Library: lib, Window: c.Window.Duration, HangAfter: c.NVML.HangAfter.Duration,
-		Patience: max(c.Interval.Duration, shortestPatience), Retry: c.NVML.Retry.Duration, Profile: c.NVML.GPM,
+		Library: lib, Window: s.Window, HangAfter: s.HangAfter, Patience: s.Patience, Retry: s.Retry, Profile: s.Profile,
 		JobOf: p.jobs.Of, PIDMax: node.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
 		OnInventory: p.inv.setGPUs, Log: log,
 	})
-	p.ib = ib.New(ib.Options{
-		Sys: c.Sys, VirtualFunctions: c.IB.VirtualFunctions, OnInventory: p.inv.setHCAs,
-	})
 	p.host = host.New(host.Options{Proc: c.Proc, Sys: c.Sys, Jobs: p.jobs})
+	p.renew(c, log)
+	return p
+}
+
+// gpuSettings are those that a reload may change.
+func gpuSettings(c *config.Config) gpu.Settings {
+	return gpu.Settings{
+		Window: c.Window.Duration, HangAfter: c.NVML.HangAfter.Duration, Retry: c.NVML.Retry.Duration,
+		Patience: max(c.Interval.Duration, shortestPatience), Profile: c.NVML.GPM,
+	}
+}
+
+// renew makes anew what needs to remember nothing over a reload. What may sit in calls that hang lives on: no second
+// one may be started into the same GPU or device.
+func (p *parts) renew(c *config.Config, log *slog.Logger) {
+	p.inv.repeat()
+	if p.ib == nil || p.ib.VirtualFunctions != c.IB.VirtualFunctions {
+		p.ib = ib.New(ib.Options{
+			Sys: c.Sys, VirtualFunctions: c.IB.VirtualFunctions, OnInventory: p.inv.setHCAs,
+		})
+	}
 	options := kmsg.Options{
 		Path: c.Kmsg.Path, AnyFacility: c.Kmsg.AnyFacility, FloodInterval: c.Kmsg.FloodInterval.Duration,
 		StatePath: stateFile(c, "kmsg.json"), Boot: c.BootID, Ready: p.inv.ready, Log: log,
@@ -51,7 +69,6 @@ func newParts(c *config.Config, lib nvml.Library, log *slog.Logger) *parts {
 		options.GPUs = p.gpu
 	}
 	p.kmsg = kmsg.New(options)
-	return p
 }
 
 // table is everything that the agent runs. A new collector gets a row here.
@@ -59,7 +76,7 @@ func (p *parts) table(c *config.Config) []collector.Entry {
 	return []collector.Entry{
 		{
 			Name: "nvml", Every: c.Interval.Duration, Align: true, Deadline: gpuDeadline, Collector: p.gpu,
-			Off: !c.Collectors.NVML,
+			Off: !c.Collectors.NVML, HoldsGPUs: true,
 		},
 		{Name: "kmsg", Every: time.Second, Source: p.kmsg, Off: !c.Collectors.Kmsg},
 		{Name: "ib", Every: c.IB.Interval.Duration, Collector: p.ib, Off: !c.Collectors.IB},

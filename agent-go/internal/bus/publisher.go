@@ -29,6 +29,7 @@ type Publisher struct {
 	latest map[string]envelope // newest message of types of which only that counts
 	stir   chan struct{}
 
+	pulses  pulses
 	refused atomic.Uint64
 	reached atomic.Int64 // when the bus last took something, unix nanoseconds
 }
@@ -88,6 +89,7 @@ func (p *Publisher) fits(m *nats.Msg) bool {
 // samples sends samples as they come due.
 func (p *Publisher) samples(ctx context.Context) {
 	for ctx.Err() == nil {
+		beat(&p.pulses.samples)
 		s, ok := p.Ring.Peek()
 		if !ok {
 			wait(ctx, p.Ring.more, time.Minute)
@@ -133,6 +135,7 @@ func (p *Publisher) events(ctx context.Context) {
 	connected := false
 	pause := awayPause
 	for ctx.Err() == nil {
+		beat(&p.pulses.events)
 		if !p.nc.IsConnected() {
 			connected = false
 			wait(ctx, nil, awayPause)
@@ -256,6 +259,7 @@ func (p *Publisher) SetLatest(key, subject, typeHeader, id string, data []byte) 
 
 func (p *Publisher) newest(ctx context.Context) {
 	for ctx.Err() == nil {
+		beat(&p.pulses.newest)
 		left := p.sendLatest(ctx)
 		pause := time.Minute
 		if left {

@@ -49,6 +49,13 @@ func (r *Ring) Put(s Sample) {
 	}
 }
 
+// Limit changes how many samples it holds. What is too much goes with the next Put.
+func (r *Ring) Limit(most int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most = most
+}
+
 // Peek returns the oldest sample.
 func (r *Ring) Peek() (Sample, bool) {
 	r.mu.Lock()

@@ -40,6 +40,8 @@ type Config struct {
 	BootID string `toml:"boot_id"`
 	// StateDir keeps positions and events that wait for the bus.
 	StateDir string `toml:"state_dir"`
+	// ControlSocket is where the running agent takes commands; empty for nowhere.
+	ControlSocket string `toml:"control_socket"`
 	// Proc and Sys are where these file systems are.
 	Proc string `toml:"proc"`
 	Sys  string `toml:"sys"`
@@ -139,7 +141,7 @@ type Log struct {
 func Default() Config {
 	second := func(n int) Duration { return Duration{time.Duration(n) * time.Second} }
 	return Config{
-		StateDir: "/var/lib/heeler-agent", Proc: "/proc", Sys: "/sys",
+		StateDir: "/var/lib/heeler-agent", ControlSocket: "/run/heeler-agent/control.sock", Proc: "/proc", Sys: "/sys",
 		Interval: second(1), Window: second(10), StatusInterval: second(30),
 		NATS:       NATS{Servers: []string{"nats://127.0.0.1:4222"}, ConnectJitter: second(2), BufferSamples: 512},
 		Kmsg:       Kmsg{Path: "/dev/kmsg", FloodInterval: second(10)},

@@ -8,6 +8,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
+// Built says that this program can load the library.
+const Built = true
+
 // Open returns the library at path, or the system's own where path is empty. It is loaded by Init.
 func Open(path string) Library {
 	if path == "" {

@@ -2,6 +2,9 @@
 
 package nvml
 
+// Built says that this program can load the library.
+const Built = false
+
 // Open returns the library; without cgo there is none.
 func Open(string) Library { return none{} }
 

@@ -357,6 +357,13 @@ func (s *Spool) Rewind(forgetAcks bool) {
 	}
 }
 
+// Limit changes the bounds. What is too much goes with the next record.
+func (s *Spool) Limit(o Options) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opt.MaxBytes, s.opt.Grace = o.MaxBytes, o.Grace
+}
+
 // Tidy removes what was acknowledged longer than the grace time ago. It must not be called while the bus is away.
 func (s *Spool) Tidy(now time.Time) error {
 	s.mu.Lock()
