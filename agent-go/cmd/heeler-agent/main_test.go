@@ -2,14 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"heeler.dev/agent-go/internal/control"
 )
 
 func dispatched(t *testing.T, stdin string, args ...string) (string, string, error) {
@@ -61,8 +67,13 @@ func TestCommands(t *testing.T) {
 	if out, _, err := dispatched(t, "", "version"); err != nil || !strings.HasPrefix(out, "heeler-agent ") {
 		t.Errorf("%q, %v", out, err)
 	}
-	for _, args := range [][]string{{}, {"nonsense"}, {"parse"}, {"config"}} {
-		if _, _, err := dispatched(t, "", args...); !errors.Is(err, errUsage) {
+	for _, args := range [][]string{
+		{}, {"nonsense"}, {"parse"}, {"config"}, {"config", "show"}, {"version", "now"}, {"run", "now"}, {"once", "-x"},
+		{"config", "print", "-set"}, {"release"}, {"release", "soon"}, {"release", "1m", "2m"}, {"release", "1m", "-job", "1"},
+		{"pause-gpm"}, {"resume", "1m"}, {"status", "-job", "1"}, {"reload", "-json"},
+	} {
+		_, _, err := dispatched(t, "", args...)
+		if !errors.Is(err, errUsage) || exitStatus(err, io.Discard) != wrong {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
@@ -72,6 +83,51 @@ func TestCommands(t *testing.T) {
 	}
 	if _, _, err := dispatched(t, "", "config", "print", "-set", "boot_id=b"); err == nil {
 		t.Error("no cluster is no fault")
+	}
+}
+
+func TestCommandsToARunningAgent(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ha") // a socket's path must not be long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "control.sock")
+	_, _, err = dispatched(t, "", "release", "10m", "-socket", socket)
+	if exitStatus(err, io.Discard) != noAgent || !strings.Contains(err.Error(), socket) {
+		t.Errorf("without an agent: %v", err)
+	}
+	var asked control.Request
+	server, err := control.Listen(socket, func(_ context.Context, r control.Request, _ control.Peer) control.Answer {
+		asked = r
+		a := control.Answer{OK: r.Command != "reload", Text: "well"}
+		a.Status = []byte(`{"version":"1","node":"n","collectors":{"nvml":{"state":"off","why":"released"}}}`)
+		return a
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go server.Run(ctx)
+	for _, c := range []struct {
+		words string
+		want  control.Request
+		out   string
+	}{
+		{"release 10m -socket S", control.Request{Command: "release", For: "10m"}, "well\n"},
+		{"pause-gpm -job 7 1h -socket=S", control.Request{Command: "pause-gpm", For: "1h", Job: "7"}, "well\n"},
+		{"resume --socket S --job 7", control.Request{Command: "resume", Job: "7"}, "well\n"},
+		{"status -json -socket S", control.Request{Command: "status"}, `{"version":"1"`},
+		{"status -socket S", control.Request{Command: "status"}, "  nvml         off      released\n"},
+	} {
+		out, _, err := dispatched(t, "", strings.Fields(strings.ReplaceAll(c.words, "S", socket))...)
+		if err != nil || asked != c.want || !strings.Contains(out, c.out) {
+			t.Errorf("%s: asked %+v, %v: %s", c.words, asked, err, out)
+		}
+	}
+	if _, _, err := dispatched(t, "", "reload", "-socket", socket); exitStatus(err, io.Discard) != failed {
+		t.Errorf("refused: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"heeler.dev/agent-go/internal/collector"
 	"heeler.dev/agent-go/internal/config"
 	"heeler.dev/agent-go/internal/sdnotify"
 )
@@ -32,10 +33,14 @@ func (p *process) reload(ctx context.Context) error {
 	if err := unchangeable(&p.config, &next); err != nil {
 		return err
 	}
+	if err := p.standAllStill(ctx); err != nil {
+		return err
+	}
 	fresh := p.link
 	if fingerprint(&next) != p.link.print {
 		jitter := min(next.NATS.ConnectJitter.Duration, longestReloadJitter)
 		if fresh, err = p.connect(ctx, &next, jitter); err != nil {
+			p.standStill(p.round)
 			return err
 		}
 	}
@@ -50,6 +55,18 @@ func (p *process) reload(ctx context.Context) error {
 	p.round = p.startRound(ctx)
 	p.Log.Info("configuration taken over")
 	return nil
+}
+
+// standAllStill ends all readings: some collectors live on, and must not read in two rounds at a time.
+func (p *process) standAllStill(ctx context.Context) error {
+	p.round.runner.SetPauses(func(*collector.Entry) string { return "the configuration is read anew" })
+	settle, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	err := p.round.runner.Settle(settle)
+	if err != nil {
+		p.standStill(p.round)
+	}
+	return err
 }
 
 // apply hands the settings to what lives on, and makes the rest anew.

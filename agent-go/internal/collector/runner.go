@@ -182,7 +182,8 @@ func Judge(err error) (heelerv1.CollectorState, string) {
 
 func (r *Runner) say(t *task, err error) {
 	if err != nil {
-		r.log.Warn("collector is not well", "collector", t.Name, "state", string(t.state), "error", err)
+		state, _ := Judge(err)
+		r.log.Warn("collector is not well", "collector", t.Name, "state", string(state), "error", err)
 		return
 	}
 	r.log.Info("collector is well", "collector", t.Name)
