@@ -58,8 +58,8 @@ SlurmdPidFile={folder}/run/slurmd-%n.pid
 SlurmdSpoolDir={folder}/spool/%n
 SlurmdLogFile={folder}/log/slurmd-%n.log
 MailProg=/bin/true
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+ProctrackType=proctrack/{track}
+TaskPlugin=task/{task}
 MpiDefault=none
 SlurmdParameters=config_overrides
 ReturnToService=1
@@ -129,9 +129,18 @@ class Sandbox:
     ``env`` is the environment in which Slurm's commands find it. ``extra`` is appended to slurm.conf.
     """
 
-    def __init__(self, nodes: int = 4, gpus: int = 8, cpus: int = 64, extra: str = "") -> None:
-        self.names = [f"n{number:03d}" for number in range(1, nodes + 1)]
-        self.gpus, self.cpus, self.extra = gpus, cpus, extra
+    def __init__(
+        self,
+        nodes: int = 4,
+        gpus: int = 8,
+        cpus: int = 64,
+        extra: str = "",
+        *,
+        prefix: str = "n",
+        cgroups: bool = False,
+    ) -> None:
+        self.names = [f"{prefix}{number:03d}" for number in range(1, nodes + 1)]
+        self.gpus, self.cpus, self.extra, self.cgroups = gpus, cpus, extra, cgroups
         # Short: a unix socket's path has at most 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="hs-", dir="/tmp"))
         self.conf = self.folder / "etc/slurm.conf"
@@ -185,6 +194,8 @@ class Sandbox:
         for daemon in reversed(self._daemons.values()):
             daemon.stop()
         self._daemons.clear()
+        if self.cgroups:
+            self._remove_cgroups()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def reset(self) -> None:
@@ -351,7 +362,9 @@ class Sandbox:
         (self.folder / "log/hooks.log").touch()
         host = socket.gethostname().split(".")[0]
         port, *node_ports = free_ports(1 + len(self.names))
-        lines = [CONF.format(host=host, port=port, folder=self.folder), self.extra.rstrip() + "\n"]
+        track, task = ("cgroup", "cgroup") if self.cgroups else ("linuxproc", "none")
+        conf = CONF.format(host=host, port=port, folder=self.folder, track=track, task=task)
+        lines = [conf, self.extra.rstrip() + "\n"]
         lines += [
             NODE.format(name=name, host=host, port=at, cpus=self.cpus, cores=self.cpus // 2, gpus=self.gpus)
             for name, at in zip(self.names, node_ports, strict=True)
@@ -364,10 +377,21 @@ class Sandbox:
         (self.folder / "etc/gres.conf").write_text(
             f"AutoDetect=off\nNodeName={everyone} Name=gpu Type=h100 File={files}\n"
         )
-        # Nothing here needs cgroups: proctrack/linuxproc follows processes by their parents.
+        # Hardly anything here needs cgroups: proctrack/linuxproc follows processes by their parents.
         old = version(self.env) < (23, 2)
         cgroup = "CgroupAutomount=no\n" if old else "CgroupPlugin=disabled\n"
+        if self.cgroups:
+            cgroup = "CgroupPlugin=cgroup/v1\n"
         (self.folder / "etc/cgroup.conf").write_text(cgroup)
+
+    def _remove_cgroups(self) -> None:
+        """Remove the groups of the nodes, which slurmd leaves behind. One that is not empty is not Slurm's alone."""
+        for name in self.names:
+            for top in Path("/sys/fs/cgroup").glob(f"*/slurm_{name}"):
+                groups = [top, *(path for path in top.rglob("*") if path.is_dir())]
+                for group in sorted(groups, reverse=True):
+                    with contextlib.suppress(OSError):
+                        group.rmdir()
 
     def _kill_steps(self, name: str) -> None:
         """Kill a node's steps with their processes. A step outlives its slurmd; it is known by its socket."""

@@ -26,7 +26,7 @@ type Options struct {
 	// Jobs finds the job of a process.
 	Jobs *hostfs.Jobs
 	Now  func() time.Time
-	// SweepReads is how many threads are looked at in one reading; 2500 if zero.
+	// SweepReads is how many threads are looked at in one reading; 2000 if zero.
 	SweepReads int
 }
 
@@ -41,7 +41,7 @@ type Collector struct {
 }
 
 // defaultSweepReads takes about 20 ms, a fifth of a percent of a core at a reading each 10 s.
-const defaultSweepReads = 2500
+const defaultSweepReads = 2000
 
 // New returns a collector.
 func New(o Options) *Collector {
