@@ -6,14 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strings"
 
 	"heeler.dev/agent-go/internal/agent"
 	"heeler.dev/agent-go/internal/kmsg"
 	"heeler.dev/schemas/go/heelerv1"
 )
 
-const longestInput = 1 << 20
+const longestInput = 1<<20 + 1<<10
 
 // parseKmsg turns kernel log lines in any form into events, one JSON object a line.
 func parseKmsg(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -25,6 +24,9 @@ func parseKmsg(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	boot := flags.String("boot", "offline", "boot `id` in the events")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("parse kmsg: unexpected argument %q; the log is read from standard input", flags.Arg(0))
 	}
 	out := bufio.NewWriter(stdout)
 	c := converter{
@@ -46,18 +48,30 @@ type converter struct {
 	written int
 }
 
+// lines takes the input a line at a time. Of a line that is too long only the beginning is looked at: no record of a
+// kernel log is, and one that is must not end the reading of the others.
 func (c *converter) lines(r io.Reader) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, longestInput)
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), " ") || lines.Text() == "" {
-			continue // belongs to the record before
+	lines := bufio.NewReaderSize(r, 64<<10)
+	var line []byte
+	for {
+		part, err := lines.ReadSlice('\n')
+		if len(line) < longestInput {
+			line = append(line, part...)
 		}
-		if err := c.write(c.stream.Line(lines.Text())); err != nil {
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err := c.write(c.stream.Line(string(line))); err != nil {
+			return err
+		}
+		line = line[:0]
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return lines.Err()
 }
 
 func (c *converter) write(events []*heelerv1.KernelEvent) error {

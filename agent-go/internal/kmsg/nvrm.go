@@ -15,16 +15,17 @@ var (
 	xidLine = regexp.MustCompile(`^NVRM: (?:GPU ?\d+ )?Xid \((?:PCI:)?([0-9a-fA-F:.]{7,20})` +
 		`(?: GPU-I:(\d{1,5}))?(?: GPU-CI:(\d{1,5}))?\): (\d{1,5})(?:,\s*(.*))?$`)
 	xidProcess = regexp.MustCompile(`^pid='?(\d{1,10}|<unknown>)'?(?:,\s*(.*))?$`)
+	oldAddress = regexp.MustCompile(`^00([0-9a-fA-F]{2}:[0-9a-fA-F]{2})$`)
 	uuidLine   = regexp.MustCompile(`^NVRM: GPU at (?:PCI:)?([0-9a-fA-F:.]{7,20}): (GPU-[0-9a-fA-F-]{36})$`)
-	lostLine   = regexp.MustCompile(`^NVRM: GPU (?:at (?:PCI:)?)?([0-9a-fA-F:.]{7,20}): GPU has fallen off the bus`)
-	lostFirst  = regexp.MustCompile(`^NVRM: The NVIDIA GPU ([0-9a-fA-F:.]{7,20})(.*)$`)
-	rmInit     = regexp.MustCompile(`^NVRM: (?:GPU (?:at (?:PCI:)?)?([0-9a-fA-F:.]{7,20}): )?` +
-		`(RmInitAdapter failed.*|rm_init_adapter failed.*)$`)
-	probeFailed = regexp.MustCompile(`^NVRM: The NVIDIA probe routine (failed for \d+ device|was not called for \d+ device)`)
+	serialLine = regexp.MustCompile(`^NVRM: GPU Board Serial Number: (\S{1,32})$`)
+	nvlinkLine = regexp.MustCompile(`^NVRM: (?:GPU ?(\d{1,3}) )?(k?nvlink\w+): (.*)$`)
+	gpuOnBus   = regexp.MustCompile(`^NVRM: GPU (?:at (?:PCI:)?)?([0-9a-fA-F:.]{7,20}): (.*)$`)
 )
 
 func parseNVRM(text string) (Fact, bool) {
-	for _, parse := range []func(string) (Fact, bool){parseXid, parseUUID, parseLost, parseRmInit} {
+	for _, parse := range []func(string) (Fact, bool){
+		parseXid, parseUUID, parseLost, parseMismatch, parseRmInit, parseNVLinkLine,
+	} {
 		if f, ok := parse(text); ok {
 			return f, true
 		}
@@ -38,7 +39,11 @@ func parseXid(text string) (Fact, bool) {
 		return Fact{}, false
 	}
 	f := Fact{Kind: heelerv1.KindXid, Code: number(m[4]), GI: number(m[2]), CI: number(m[3])}
-	if f.Code == nil || !f.address(m[1]) {
+	address := m[1]
+	if old := oldAddress.FindStringSubmatch(address); old != nil {
+		address = old[1] // drivers before 2012 wrote bus and device with four digits of bus
+	}
+	if f.Code == nil || !f.address(address) {
 		return Fact{}, false
 	}
 	f.process(m[5])
@@ -111,47 +116,156 @@ func beginsMessage(s string) bool {
 	return false
 }
 
+// parseUUID: the driver names a GPU before the first XID of it, and its board in the next line, where it has a number.
 func parseUUID(text string) (Fact, bool) {
-	m := uuidLine.FindStringSubmatch(text)
-	if m == nil {
-		return Fact{}, false
+	const thread = "uuid"
+	if m := uuidLine.FindStringSubmatch(text); m != nil {
+		f := Fact{
+			Kind: heelerv1.KindGpuUUID, UUID: "GPU-" + strings.ToLower(m[2][len("GPU-"):]),
+			part: opens, thread: thread, brief: true,
+		}
+		return f, f.address(m[1])
 	}
-	f := Fact{Kind: heelerv1.KindGpuUUID, UUID: "GPU-" + strings.ToLower(m[2][len("GPU-"):])}
-	return f, f.address(m[1])
+	if m := serialLine.FindStringSubmatch(text); m != nil {
+		f := Fact{Kind: heelerv1.KindGpuUUID, part: continues, thread: thread, closes: true}
+		f.set("board_serial", m[1])
+		return f, true
+	}
+	return Fact{}, false
 }
 
 // lostText is what the driver prints on the last of the three lines of a loss at probe time.
 const lostText = "fallen off the bus"
 
+var (
+	lostFirst = regexp.MustCompile(`^The NVIDIA GPU ([0-9a-fA-F:.]{7,20})\b(.*)$`)
+	lostNext  = regexp.MustCompile(`^(?:\(PCI ID: |installed in this|system has fallen|fallen off the bus)`)
+	pciID     = regexp.MustCompile(`\(PCI ID: ([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\)`)
+)
+
+// parseLost knows a loss without an XID: one line while the GPU is in use, up to three lines when it is first touched.
+// The address stands in the first of them, and only the last says that the GPU is lost.
 func parseLost(text string) (Fact, bool) {
-	if m := lostLine.FindStringSubmatch(text); m != nil {
-		f := Fact{Kind: heelerv1.KindGpuLost, Text: "GPU has fallen off the bus."}
+	const thread = "lost"
+	f := Fact{Kind: heelerv1.KindGpuLost, thread: thread}
+	if m := gpuOnBus.FindStringSubmatch(text); m != nil && strings.HasPrefix(m[2], "GPU has "+lostText) {
+		f.Text = "GPU has fallen off the bus."
 		return f, f.address(m[1])
 	}
-	if m := lostFirst.FindStringSubmatch(text); m != nil {
-		f := Fact{Kind: heelerv1.KindGpuLost, Text: strings.TrimPrefix(text, "NVRM: "), part: opens}
-		if strings.Contains(text, lostText) {
-			f.part = whole
+	f.Text = strings.TrimPrefix(text, driverMark)
+	lost := strings.Contains(text, lostText)
+	if m := lostFirst.FindStringSubmatch(f.Text); m != nil {
+		f.pciID(m[2])
+		if !lost {
+			f.part, f.weak = opens, true
 		}
 		return f, f.address(m[1])
 	}
-	after := strings.TrimPrefix(text, "NVRM: ")
-	if strings.HasPrefix(after, "(PCI ID: ") || strings.HasPrefix(after, lostText) ||
-		strings.HasPrefix(after, "installed in this system has") {
-		return Fact{Kind: heelerv1.KindGpuLost, Text: after, part: continues}, true
+	if !lostNext.MatchString(f.Text) {
+		return Fact{}, false
+	}
+	f.pciID(f.Text)
+	f.part, f.text, f.weak, f.closes = continues, appendText, !lost, lost
+	return f, true
+}
+
+func (f *Fact) pciID(text string) {
+	if m := pciID.FindStringSubmatch(text); m != nil {
+		f.set("vendor", strings.ToLower(m[1]))
+		f.set("device", strings.ToLower(m[2]))
+	}
+}
+
+var (
+	rmInit = regexp.MustCompile(`^(?:GPU (?:at (?:PCI:)?)?([0-9a-fA-F:.]{6,19}[0-9a-fA-F]):? )?` +
+		`((?:RmInitAdapter|rm_init_adapter)(?:\(\d+\))?:? (?:failed|Cannot).*|.*\balready (?:in use|bound)\b.*)$`)
+	rmCodes     = regexp.MustCompile(`\((0x[0-9a-fA-F]+):(0x[0-9a-fA-F]+):(\d+)\)`)
+	rmMinor     = regexp.MustCompile(`device minor number (\d{1,5})`)
+	probeFailed = regexp.MustCompile(`^(?:The NVIDIA probe routine (?:failed|was not called) for (\d+) device` +
+		`|None of the NVIDIA (?:devices|graphics adapters) were initialized` +
+		`|This PCI I/O region assigned to your NVIDIA device is invalid|request_mem_region failed|No NVIDIA .* probed)`)
+	badBAR = regexp.MustCompile(`^(BAR\d) is (\S+ @ \S+) \(PCI:([0-9a-fA-F:.]{7,20})\)`)
+)
+
+func parseRmInit(text string) (Fact, bool) {
+	rest := strings.TrimPrefix(text, driverMark)
+	f := Fact{Kind: heelerv1.KindRmInit, Text: rest}
+	if m := rmInit.FindStringSubmatch(rest); m != nil {
+		f.Text = m[2]
+		f.set("event", "init_failed")
+		if strings.Contains(f.Text, "already ") {
+			f.set("event", "in_use")
+		}
+		if c := rmCodes.FindStringSubmatch(f.Text); c != nil {
+			f.set("status", strings.Trim(c[0], "()"))
+		}
+		if n := rmMinor.FindStringSubmatch(f.Text); n != nil {
+			f.setNumber("minor", n[1])
+		}
+		return f, m[1] == "" || f.address(m[1])
+	}
+	if m := probeFailed.FindStringSubmatch(rest); m != nil {
+		f.set("event", "probe_failed")
+		f.setNumber("devices", m[1])
+		return f, true
+	}
+	if m := badBAR.FindStringSubmatch(rest); m != nil {
+		f.set("event", "probe_failed")
+		f.set("bar", m[1]+" "+m[2])
+		return f, f.address(m[3])
 	}
 	return Fact{}, false
 }
 
-func parseRmInit(text string) (Fact, bool) {
-	if m := rmInit.FindStringSubmatch(text); m != nil {
-		f := Fact{Kind: heelerv1.KindRmInit, Text: m[2]}
-		return f, m[1] == "" || f.address(m[1])
+var (
+	mismatchFirst = regexp.MustCompile(`^API mismatch: the client(?: '(.{1,64})')?(?: \(pid (\d{1,10})\))?(?:$| has the version (\S+?),?(?: but)?$)`)
+	mismatchMore  = regexp.MustCompile(`^(?:but |has the version (\S+?), but )?this kernel module has(?: the version (\S+?)\.?)?(?:  ?Please.*)?$`)
+	mismatchTail  = regexp.MustCompile(`^(?:the version (\S+?)\.  ?Please make sure that this|make sure that this kernel module and all NVIDIA driver` +
+		`|kernel module and all NVIDIA driver components|components have the same version\.?|have the same version\.?)$`)
+)
+
+// parseMismatch: library and kernel module are of different versions, as after an upgrade without a reload. The driver
+// says so in four or five lines.
+func parseMismatch(text string) (Fact, bool) {
+	rest := strings.TrimSpace(strings.TrimPrefix(text, driverMark))
+	f := Fact{Kind: heelerv1.KindRmInit, Text: rest, thread: "mismatch", text: appendText}
+	if m := mismatchFirst.FindStringSubmatch(rest); m != nil {
+		f.part, f.Comm, f.PID = opens, m[1], number(m[2])
+		f.set("event", "api_mismatch")
+		f.setText("client_version", m[3])
+		return f, true
 	}
-	if probeFailed.MatchString(text) {
-		return Fact{Kind: heelerv1.KindRmInit, Text: strings.TrimPrefix(text, "NVRM: ")}, true
+	f.part = continues
+	if m := mismatchMore.FindStringSubmatch(rest); m != nil {
+		f.setText("client_version", m[1])
+		f.setText("module_version", m[2])
+		return f, true
+	}
+	if m := mismatchTail.FindStringSubmatch(rest); m != nil {
+		f.setText("module_version", m[1])
+		f.closes = strings.Contains(rest, "have the same version")
+		return f, true
 	}
 	return Fact{}, false
+}
+
+// setText sets what is not empty.
+func (f *Fact) setText(key, value string) {
+	if value != "" {
+		f.set(key, value)
+	}
+}
+
+// parseNVLinkLine takes what the driver says of NVLink apart from XIDs, such as links that never come up.
+func parseNVLinkLine(text string) (Fact, bool) {
+	m := nvlinkLine.FindStringSubmatch(text)
+	if m == nil {
+		return Fact{}, false
+	}
+	f := Fact{Kind: heelerv1.KindNvlink, Text: m[3]}
+	f.set("function", m[2])
+	f.setNumber("gpu_instance", m[1])
+	return f, true
 }
 
 // number reads a whole number; nil for none.
@@ -167,4 +281,17 @@ func number(s string) *uint64 {
 func anyNumber(s string) (uint64, bool) {
 	n, err := strconv.ParseUint(s, 0, 64)
 	return n, err == nil
+}
+
+// hexNumber reads a hexadecimal number without 0x.
+func hexNumber(s string) (uint64, bool) {
+	n, err := strconv.ParseUint(s, 16, 64)
+	return n, err == nil
+}
+
+// setHex sets a hexadecimal number, written with or without 0x.
+func (f *Fact) setHex(key, digits string) {
+	if v, ok := hexNumber(strings.TrimPrefix(digits, "0x")); ok {
+		f.set(key, v)
+	}
 }

@@ -179,7 +179,17 @@ func TestOrdinaryLinesMeanNothing(t *testing.T) {
 	for _, line := range []string{
 		"", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", "usb 1-1: new high-speed USB device",
 		"IPv6: ADDRCONF(NETDEV_CHANGE): ib0: link becomes ready", "mlx5_core 0000:5e:00.0: firmware version: 28.39.1002",
-		"EXT4-fs (sda1): mounted filesystem with ordered data mode", "NVRM: GPU Board Serial Number: 165149",
+		"EXT4-fs (sda1): mounted filesystem with ordered data mode",
+		"EXT4-fs (sda1): re-mounted 5f1e r/w. Quota mode: none.", "XFS (dm-3): Mounting V5 Filesystem", "md: md0 stopped.",
+		"BTRFS info (device sda1): disk space caching is enabled", "nvidia-nvlink: Nvlink Core is being initialized, major device number 236",
+		"pcieport 0000:00:1c.0: AER: enabled with IRQ 122", "pcieport 0000:00:01.0: pciehp: Slot #22 AttnBtn- PwrCtrl- MRL- HotPlug+ Surprise+",
+		"pcieport 0000:00:01.0: DPC: enabled with IRQ 45", "nvidia 0000:3b:00.0: enabling device (0140 -> 0142)",
+		"mlx5_core 0000:5e:00.0: PCIe slot power capability was not advertised.", "mlx5_core 0000:5e:00.0: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)",
+		"EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0: DEV 0000:3a:0a.0 (INTERRUPT)",
+		"EDAC skx MC0: HANDLING MCE MEMORY ERROR", "kauditd_printk_skb: 12 callbacks suppressed", "printk: systemd: 12 output lines suppressed due to ratelimiting",
+		"CPU0: Thermal monitoring handled by SMI", "CPU: 3 PID: 0 Comm: swapper/3 Tainted: G            E      6.0.0", "{", "{1}", "BERT: Boot Error Record Table support is disabled",
+		"rcu: Hierarchical RCU implementation.", "watchdog: Delayed init of the lockup detector failed: -19", "bond0: (slave eth0): Enslaving as a backup interface with an up link",
+		"NVRM: loading failed", "hid-generic 0003:0557:2419.0001: input,hidraw0: USB HID v1.00 Keyboard [HID 0557:2419] on usb-0000:00:14.0-1/input0",
 		"nvme nvme0: 8/0/0 default/read/poll queues", "mce: CPU0: Thermal monitoring enabled (TM1)",
 	} {
 		if f, ok := NewParser().Parse(line); ok {

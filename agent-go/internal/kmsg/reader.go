@@ -1,14 +1,12 @@
 package kmsg
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +20,9 @@ type position struct {
 	Ordinal uint64
 	Inode   uint64
 	Offset  int64
+	// Head and HeadLength tell the file from another of the same inode.
+	Head       uint32 `json:",omitempty"`
+	HeadLength int64  `json:",omitempty"`
 }
 
 // item is one record as read.
@@ -41,6 +42,8 @@ var (
 // reader gives records, one at a time.
 type reader interface {
 	next(wait time.Duration) (item, error)
+	// caughtUp tells whether all that was there when the reader was opened has been given.
+	caughtUp() bool
 	close()
 }
 
@@ -62,8 +65,10 @@ func open(path string, from position) (reader, error) {
 // deviceReader reads /dev/kmsg, where each read gives one record.
 type deviceReader struct {
 	f      *os.File
+	raw    syscall.RawConn
 	buffer []byte
 	last   position
+	caught bool
 }
 
 const deviceBuffer = 16 << 10 // the kernel refuses to read a record into less than it needs
@@ -73,14 +78,40 @@ func openDevice(path string) (reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &deviceReader{f: f, buffer: make([]byte, deviceBuffer)}, nil
+	raw, err := f.SyscallConn()
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return &deviceReader{f: f, raw: raw, buffer: make([]byte, deviceBuffer)}, nil
+}
+
+// read reads one record, and sees when there is none yet.
+func (r *deviceReader) read() (n int, err error) {
+	waited := r.raw.Read(func(fd uintptr) bool {
+		for {
+			n, err = syscall.Read(int(fd), r.buffer)
+			if !errors.Is(err, syscall.EINTR) {
+				break
+			}
+		}
+		if errors.Is(err, syscall.EAGAIN) {
+			r.caught = true
+			return false
+		}
+		return true
+	})
+	if waited != nil {
+		return 0, waited
+	}
+	return n, err
 }
 
 func (r *deviceReader) next(wait time.Duration) (item, error) {
 	if err := r.f.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return item{}, err
 	}
-	n, err := r.f.Read(r.buffer)
+	n, err := r.read()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return item{}, errIdle
@@ -88,207 +119,25 @@ func (r *deviceReader) next(wait time.Duration) (item, error) {
 		return item{}, errOverrun
 	case err != nil:
 		return item{}, err
+	case n <= 0:
+		return item{}, io.ErrUnexpectedEOF
 	}
 	it := item{data: string(r.buffer[:n]), before: r.last}
-	if rec, err := ParseRecord(it.data); err == nil {
-		r.last = position{Ordinal: rec.Seq}
+	if seq, ok := sequence(it.data); ok {
+		r.last = position{Ordinal: seq}
 	}
 	it.after = r.last
 	return it, nil
 }
 
+// sequence is the number of a record, its second field.
+func sequence(data string) (uint64, bool) {
+	_, rest, _ := strings.Cut(data, ",")
+	field, _, ok := strings.Cut(rest, ",")
+	n, err := strconv.ParseUint(field, 10, 64)
+	return n, ok && err == nil
+}
+
+func (r *deviceReader) caughtUp() bool { return r.caught }
+
 func (r *deviceReader) close() { _ = r.f.Close() }
-
-// fileReader follows a file of records, one a line, over rotation and truncation. A last line without its end waits.
-type fileReader struct {
-	path string
-	f    *os.File
-	at   position // behind the last whole line
-	// buffer holds what was read behind at.
-	buffer []byte
-	chunk  []byte
-	// files are those still to be read after this one.
-	files []string
-	skip  bool // inside a line that is too long
-}
-
-const (
-	filePoll    = 20 * time.Millisecond
-	fileChunk   = 16 << 10
-	longestLine = 16 << 10
-)
-
-func openFile(path string, from position) (reader, error) {
-	r := &fileReader{path: path, at: from, chunk: make([]byte, fileChunk)}
-	if from.Inode != 0 && inodeOf(path) != from.Inode {
-		// The file was rotated while nobody read it: its old name may still be there.
-		r.files = rotated(path, from.Inode)
-	}
-	r.files = append(r.files, path)
-	return r, r.nextFile()
-}
-
-func inodeOf(path string) uint64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return inode(info)
-}
-
-func inode(info fs.FileInfo) uint64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Ino
-	}
-	return 0
-}
-
-// rotated finds the file that has the inode, among those that rotation names after path.
-func rotated(path string, wanted uint64) []string {
-	siblings, err := filepath.Glob(path + ".*")
-	if err != nil {
-		return nil
-	}
-	i := slices.IndexFunc(siblings, func(s string) bool { return inodeOf(s) == wanted })
-	if i < 0 {
-		return nil
-	}
-	return siblings[i : i+1]
-}
-
-func (r *fileReader) nextFile() error {
-	name := r.files[0]
-	r.files = r.files[1:]
-	return r.take(name, inodeOf(name) == r.at.Inode)
-}
-
-// take opens a file, at the position if it is the same file.
-func (r *fileReader) take(path string, same bool) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		_ = f.Close()
-		return err
-	}
-	r.close()
-	r.f, r.buffer, r.skip = f, nil, false
-	if !same || info.Size() < r.at.Offset {
-		r.at.Offset = 0
-	}
-	r.at.Inode = inode(info)
-	_, err = f.Seek(r.at.Offset, io.SeekStart)
-	return err
-}
-
-func (r *fileReader) next(wait time.Duration) (item, error) {
-	deadline := time.Now().Add(wait)
-	for {
-		if it, ok := r.line(); ok {
-			return it, nil
-		}
-		grown, err := r.fill()
-		if err != nil {
-			return item{}, err
-		}
-		if grown {
-			continue
-		}
-		if moved, err := r.follow(); err != nil || moved {
-			if err != nil {
-				return item{}, err
-			}
-			continue
-		}
-		if time.Now().After(deadline) {
-			return item{}, errIdle
-		}
-		time.Sleep(min(filePoll, wait))
-	}
-}
-
-// line takes the next whole line from the buffer. Lines that begin with a space go with the record before.
-func (r *fileReader) line() (item, bool) {
-	for {
-		end := bytes.IndexByte(r.buffer, '\n')
-		if end < 0 {
-			if len(r.buffer) > longestLine {
-				r.skip = true
-				r.at.Offset += int64(len(r.buffer))
-				r.buffer = nil
-			}
-			return item{}, false
-		}
-		it := item{data: string(r.buffer[:end]), before: r.at}
-		r.buffer = r.buffer[end+1:]
-		r.at.Offset += int64(end + 1)
-		whole := !r.skip
-		r.skip = false
-		if !whole || it.data == "" || strings.HasPrefix(it.data, " ") {
-			continue
-		}
-		r.at.Ordinal++
-		it.after = r.at
-		return it, true
-	}
-}
-
-func (r *fileReader) fill() (bool, error) {
-	n, err := r.f.Read(r.chunk)
-	if n > 0 {
-		r.buffer = append(r.buffer, r.chunk[:n]...)
-		return true, nil
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	return false, nil
-}
-
-// follow notices that the file was cut short or that another stands in its place. It is called at the end of the file.
-func (r *fileReader) follow() (bool, error) {
-	info, err := r.f.Stat()
-	if err != nil {
-		return false, err
-	}
-	if info.Size() < r.at.Offset {
-		r.buffer, r.at.Offset = nil, 0
-		_, err := r.f.Seek(0, io.SeekStart)
-		return true, err
-	}
-	if len(r.files) > 0 {
-		if r.finish() {
-			return true, nil
-		}
-		return true, r.nextFile()
-	}
-	now := inodeOf(r.path)
-	if now == 0 || now == r.at.Inode {
-		return false, nil
-	}
-	// What was written between the last read and the renaming comes first.
-	if grown, err := r.fill(); err != nil || grown {
-		return grown, err
-	}
-	if r.finish() {
-		return true, nil
-	}
-	return true, r.take(r.path, false)
-}
-
-// finish ends a last line that will never get its end, since the file was put away.
-func (r *fileReader) finish() bool {
-	if len(r.buffer) == 0 || r.buffer[len(r.buffer)-1] == '\n' {
-		return false
-	}
-	r.buffer = append(r.buffer, '\n')
-	return true
-}
-
-func (r *fileReader) close() {
-	if r.f != nil {
-		_ = r.f.Close()
-	}
-}

@@ -19,6 +19,8 @@ type Record struct {
 	MonoUS uint64
 	// Text has its escapes undone and is valid UTF-8 without control characters.
 	Text string
+	// More holds the further lines of a record of several.
+	More []string
 	// Raw is the record as read, its dictionary lines excepted.
 	Raw string
 }
@@ -38,19 +40,40 @@ func ParseRecord(data string) (Record, error) {
 	if !ok {
 		return Record{}, errRecord
 	}
-	fields := strings.Split(head, ",")
-	if len(fields) < 4 {
-		return Record{}, errRecord
-	}
-	r := Record{Raw: line, Text: clean(unescape(text))}
-	for i, to := range []*uint64{&r.Priority, &r.Seq, &r.MonoUS} {
-		n, err := strconv.ParseUint(fields[i], 10, 64)
-		if err != nil {
+	r := Record{Raw: line}
+	for _, to := range []*uint64{&r.Priority, &r.Seq, &r.MonoUS} {
+		field, rest, more := strings.Cut(head, ",")
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil || !more {
 			return Record{}, errRecord
 		}
-		*to = n
+		*to, head = n, rest
 	}
+	r.Text, r.More = splitLines(unescape(text))
 	return r, nil
+}
+
+// driverMark begins the lines of NVIDIA's driver, in each record of several too.
+const driverMark = "NVRM: "
+
+// splitLines parts a record that the driver printed as several lines in one go. Other records keep a line break as a
+// replacement character: it may come from the name of a process. Such a name, of 15 bytes at most, can fake the
+// beginning of a driver's line, but no line that means anything.
+func splitLines(text string) (string, []string) {
+	if !strings.HasPrefix(text, driverMark) || !strings.Contains(text, "\n") {
+		return clean(text), nil
+	}
+	var lines []string
+	for rest, more := text, true; more; {
+		var line string
+		line, rest, more = strings.Cut(rest, "\n")
+		if begins := strings.TrimLeft(line, " "); strings.HasPrefix(begins, driverMark) {
+			lines = append(lines, clean(begins))
+		} else if line != "" {
+			lines[len(lines)-1] += clean("\n" + line)
+		}
+	}
+	return lines[0], lines[1:]
 }
 
 // unescape undoes \xNN.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"heeler.dev/agent-go/internal/collector"
-	"heeler.dev/agent-go/internal/hostfs"
+	"heeler.dev/agent-go/internal/witness"
 	"heeler.dev/schemas/go/heelerv1"
 )
 
@@ -19,6 +19,14 @@ type GPUs interface {
 	ByPCI(address string) string
 	// Recheck reads that GPU at once.
 	Recheck(address string, wait time.Duration) heelerv1.GpuState
+}
+
+// Witnesses is what the source asks about the other reporter of XIDs.
+type Witnesses interface {
+	// Line takes an XID of the log, and Watched tells whether NVML may have something to say to it.
+	Line(f witness.Fault, at, now time.Time) *witness.Line
+	Watched(address string) bool
+	SetLog(state witness.Log)
 }
 
 // Options say what to read.
@@ -32,7 +40,8 @@ type Options struct {
 	// StatePath is where the position is kept; empty for nowhere.
 	StatePath string
 	Boot      string
-	GPUs      GPUs // nil for none
+	GPUs      GPUs      // nil for none
+	Witnesses Witnesses // nil for none
 	// Ready is closed when the GPUs are known; the start waits for it a little, since old lines need their UUIDs.
 	Ready <-chan struct{}
 	Log   *slog.Logger
@@ -42,7 +51,7 @@ type Options struct {
 type Source struct {
 	Options
 	counts struct {
-		records, unreadable, untrusted, matched, gaps, summed, orphans atomic.Uint64
+		records, unreadable, untrusted, matched, gaps, summed, orphans, suppressed atomic.Uint64
 	}
 }
 
@@ -50,11 +59,10 @@ type Source struct {
 func New(o Options) *Source { return &Source{Options: o} }
 
 const (
-	foldTime    = 20 * time.Millisecond
-	idleTime    = 500 * time.Millisecond
-	saveTime    = time.Second
-	readyTime   = 5 * time.Second
-	recheckTime = 500 * time.Millisecond
+	foldTime  = 20 * time.Millisecond
+	idleTime  = 500 * time.Millisecond
+	saveTime  = time.Second
+	readyTime = 5 * time.Second
 )
 
 // run is one opening of the log.
@@ -64,6 +72,8 @@ type run struct {
 	parser  *Parser
 	folder  folder
 	gate    *gate
+	parked  []*parked
+	checks  map[string]*reading
 	emit    collector.Emit
 	store   store
 	state   saved
@@ -83,14 +93,24 @@ func (s *Source) Run(ctx context.Context, beat func(), emit collector.Emit) erro
 	}
 	rd, err := open(s.Path, state.Position)
 	if err != nil {
+		s.logIs(witness.Gone)
 		return err
 	}
 	defer rd.close()
+	s.logIs(witness.Opening)
 	r := &run{
 		Source: s, reader: rd, parser: NewParser(), folder: folder{hold: foldTime}, gate: newGate(s.FloodInterval),
-		emit: emit, store: st, state: state, seen: state.Position,
+		checks: map[string]*reading{}, emit: emit, store: st, state: state, seen: state.Position,
 	}
-	return r.loop(ctx, beat)
+	err = r.loop(ctx, beat)
+	s.logIs(witness.Opening)
+	return err
+}
+
+func (s *Source) logIs(state witness.Log) {
+	if s.Witnesses != nil {
+		s.Witnesses.SetLog(state)
+	}
 }
 
 func (s *Source) waitForGPUs(ctx context.Context) {
@@ -108,11 +128,15 @@ func (r *run) loop(ctx context.Context, beat func()) error {
 	for ctx.Err() == nil {
 		beat()
 		it, err := r.reader.next(r.wait())
+		if !r.live && (errors.Is(err, errIdle) || r.reader.caughtUp()) {
+			r.live = true
+			r.logIs(witness.Live)
+		}
 		switch {
 		case err == nil:
 			err = r.record(it)
 		case errors.Is(err, errIdle):
-			r.live, err = true, nil
+			err = nil
 		case errors.Is(err, errOverrun):
 			r.overrun, err = true, nil
 		}
@@ -126,12 +150,12 @@ func (r *run) loop(ctx context.Context, beat func()) error {
 	return r.finish()
 }
 
-// wait is how long to wait for a record: short while an event is held for its next line.
+// wait is how long to wait for a record: short while an event is held for its next line, or for what the GPU says.
 func (r *run) wait() time.Duration {
-	if len(r.folder.held) > 0 {
-		return foldTime
-	}
-	if !r.live {
+	switch {
+	case len(r.parked) > 0:
+		return parkedTime
+	case len(r.folder.held) > 0 || !r.live:
 		return foldTime
 	}
 	return idleTime
@@ -142,7 +166,10 @@ func (r *run) timers(now time.Time) error {
 	if err := r.pass(r.folder.due(now)); err != nil {
 		return err
 	}
-	if err := r.summaries(r.gate.due(now)); err != nil {
+	if err := r.unpark(now); err != nil {
+		return err
+	}
+	if err := r.sendAll(r.gate.due(now)); err != nil {
 		return err
 	}
 	if now.Sub(r.savedAt) >= saveTime {
@@ -153,18 +180,23 @@ func (r *run) timers(now time.Time) error {
 }
 
 func (r *run) finish() error {
-	return errors.Join(r.pass(r.folder.flush()), r.summaries(r.gate.flush()), r.save())
+	return errors.Join(r.pass(r.folder.flush()), r.unparkAll(), r.sendAll(r.gate.flush()), r.save())
 }
 
 // save keeps the position behind all that was emitted, and before all that is still held or only counted.
 func (r *run) save() error {
 	safe := r.seen
-	if oldest, ok := r.gate.oldest(); ok {
+	if oldest, ok := r.gate.oldest(); ok && oldest.Ordinal < safe.Ordinal {
 		safe = oldest
 	}
 	for _, e := range r.folder.held {
 		if e.before.Ordinal < safe.Ordinal {
 			safe = e.before
+		}
+	}
+	for _, p := range r.parked {
+		if p.event.before.Ordinal < safe.Ordinal {
+			safe = p.event.before
 		}
 	}
 	if safe == r.state.Position {
@@ -194,16 +226,19 @@ func (r *run) record(it item) error {
 		r.counts.untrusted.Add(1)
 		return nil
 	}
-	fact, ok := r.parser.Parse(rec.Text)
-	if !ok {
-		return nil
+	for _, fact := range r.parser.record(&rec) {
+		r.counts.matched.Add(1)
+		e := &event{
+			fact: fact, rec: rec, ordinal: it.after.Ordinal, before: it.before, at: time.Now(),
+			live: r.live, trusted: rec.Kernel(), count: max(1, fact.Count),
+		}
+		e.shrink()
+		r.learn(e)
+		if err := r.pass(r.folder.add(e)); err != nil {
+			return err
+		}
 	}
-	r.counts.matched.Add(1)
-	e := &event{
-		fact: fact, rec: rec, ordinal: it.after.Ordinal, before: it.before, at: time.Now(),
-		live: r.live, trusted: rec.Kernel(), count: 1,
-	}
-	return r.pass(r.folder.add(e))
+	return nil
 }
 
 // seenBefore tells whether the ring gives a record that an earlier run of the agent has dealt with.
@@ -231,12 +266,18 @@ func (r *run) gap(rec Record, it item) error {
 	return r.send(e)
 }
 
-// pass sends events on, unless they are part of a flood.
+// pass sends events on, unless they are part of a flood. Those that others may have a word on wait for it.
 func (r *run) pass(events []*event) error {
 	for _, e := range events {
-		r.learn(e)
+		if e.fact.Kind == heelerv1.KindFlood {
+			r.counts.suppressed.Add(e.count)
+		}
+		r.expect(e)
 		if !r.gate.admit(e) {
-			r.counts.summed.Add(1)
+			r.counts.summed.Add(e.count)
+			continue
+		}
+		if r.park(e) {
 			continue
 		}
 		if err := r.send(e); err != nil {
@@ -247,7 +288,7 @@ func (r *run) pass(events []*event) error {
 	return nil
 }
 
-func (r *run) summaries(events []*event) error {
+func (r *run) sendAll(events []*event) error {
 	for _, e := range events {
 		if err := r.send(e); err != nil {
 			return err
@@ -258,7 +299,7 @@ func (r *run) summaries(events []*event) error {
 
 // learn keeps which GPU the driver says stands at an address: it says so once, before the first XID.
 func (r *run) learn(e *event) {
-	if e.fact.Kind == heelerv1.KindGpuUUID && e.trusted {
+	if e.fact.Kind == heelerv1.KindGpuUUID && e.trusted && e.fact.PCI != "" {
 		r.state.UUIDs[e.fact.PCI] = e.fact.UUID
 	}
 }
@@ -282,38 +323,11 @@ func (r *run) send(e *event) error {
 	m.Count = heelerv1.Some(e.count)
 	m.Trusted = heelerv1.Some(e.trusted)
 	m.TS, m.ApproximateTS = timeOf(e)
-	r.recheck(e, m)
-	return r.emit(m)
-}
-
-const xidFallenOff = 79
-
-// recheck reads the GPU again when the line says that it is gone: one witness more, and lost is not hung.
-func (r *run) recheck(e *event, m *heelerv1.KernelEvent) {
-	gone := e.fact.Kind == heelerv1.KindGpuLost ||
-		e.fact.Kind == heelerv1.KindXid && e.fact.Code != nil && *e.fact.Code == xidFallenOff
-	if !gone || !e.live || r.GPUs == nil || e.fact.PCI == "" {
-		return
-	}
-	m.GpuState = r.GPUs.Recheck(e.fact.PCI, recheckTime)
-	if m.GpuState == heelerv1.GpuLost || m.GpuState == heelerv1.GpuHung {
+	m.GpuState = e.state
+	if e.line != nil && e.line.Seen() || e.state == heelerv1.GpuLost || e.state == heelerv1.GpuHung {
 		m.Witness = append(m.Witness, "nvml")
 	}
-}
-
-// timeOf is when the line was written. The kernel's stamps drift away from the time of day, so a line that is read as
-// it comes gets the time of the reading; one of a backlog is dated back, and never into the future.
-func timeOf(e *event) (int64, *bool) {
-	ts := e.at.UnixNano()
-	if e.live {
-		return ts, heelerv1.Some(false)
-	}
-	if now, err := hostfs.Monotonic(); err == nil {
-		if ago := now - time.Duration(e.rec.MonoUS)*time.Microsecond; ago > 0 && ago < now {
-			ts -= ago.Nanoseconds()
-		}
-	}
-	return ts, heelerv1.Some(true)
+	return r.emit(m)
 }
 
 // Message makes the event of a fact, without what only the agent knows.
@@ -331,6 +345,7 @@ func (s *Source) Counts() map[string]uint64 {
 		"records": s.counts.records.Load(), "unreadable": s.counts.unreadable.Load(),
 		"untrusted": s.counts.untrusted.Load(), "matched": s.counts.matched.Load(), "gaps": s.counts.gaps.Load(),
 		"summed": s.counts.summed.Load(), "orphans": s.counts.orphans.Load(),
+		"suppressed": s.counts.suppressed.Load(),
 	}
 }
 

@@ -329,14 +329,15 @@ func (r *ring) next(time.Duration) (item, error) {
 	return it, nil
 }
 
-func (r *ring) close() {}
+func (r *ring) caughtUp() bool { return false }
+func (r *ring) close()         {}
 
 func runRing(t *testing.T, from position, steps ...any) []*heelerv1.KernelEvent {
 	t.Helper()
 	s := &sink{}
 	r := &run{
 		Source: New(Options{FloodInterval: time.Minute}), reader: &ring{steps: steps}, parser: NewParser(),
-		gate: newGate(time.Minute), emit: s.emit, state: saved{UUIDs: map[string]string{}, Position: from}, seen: from,
+		gate: newGate(time.Minute), checks: map[string]*reading{}, emit: s.emit, state: saved{UUIDs: map[string]string{}, Position: from}, seen: from,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
