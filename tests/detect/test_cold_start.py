@@ -163,3 +163,20 @@ def test_a_hard_fault_is_closed_by_a_reboot_that_nobody_saw() -> None:
 
 
 SHORT_MEMORY = int(SHORT.lag.memory_s) + 5
+
+
+def test_errors_that_two_witnesses_sent_apart() -> None:
+    node, uuid = JOB.node(0), JOB.uuid(0, 3)
+
+    def word(at_s: float, *, nvml: bool) -> Inbound:
+        seq = (1 << 62) + int(at_s * 1e6) if nvml else int(at_s)
+        witness = ["nvml"] if nvml else ["kmsg"]
+        ts_ns = T0 + int(at_s * S)
+        return kernel_event(node, 31, ts_ns=ts_ns, seq=seq, uuid=uuid, witness=witness, jobs=[JOB.id])
+
+    words = [(10.0, False), (12.0, True), (13.0, False), (16.0, True), (40.0, True), (43.0, False), (300.0, False)]
+    messages = merged([inventory(JOB, 0)], [word(at_s, nvml=nvml) for at_s, nvml in words])
+    player = Player(DetectStep(SHORT)).feed(messages).advance(T0 + 400 * S)
+    (finding,) = player.played.last().values()
+    assert finding["evidence"][0]["count"] == 4
+    assert not differences(messages, SHORT, range(9, 60, 1))

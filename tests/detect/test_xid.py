@@ -376,3 +376,88 @@ def test_a_finding_of_a_lost_gpu_keeps_fresh_data_while_samples_say_so() -> None
     samples = job_samples(JOB, windows=60, states=lambda _w, n: ["lost"] + ["ok"] * 7 if n == 0 else None)
     last = play(DetectStep(), merged([job_event(JOB), inventory(JOB, 0)], samples)).of("gpu_lost")[-1]
     assert last["ts"] - last["data_ts"] <= 60 * S
+
+
+# What only NVML saw.
+
+NVML = 1 << 62
+
+
+def from_nvml(code: int, at_s: float, **more: Any) -> Inbound:
+    """An event without a record of the kernel log: its number is made of the time since boot."""
+    return line(code, at_s, NVML + int(at_s * 1_000_000), witness=["nvml"], pci=None, trusted=None, **more)
+
+
+def settled(*messages: Inbound) -> dict[str, Any]:
+    """The finding when it is said again: a count alone is no news."""
+    return final(run(*messages, until_s=200.0))
+
+
+def counts(finding: dict[str, Any]) -> dict[int, int]:
+    return {item["value"]: item["count"] for item in finding["evidence"]}
+
+
+def test_an_xid_that_only_nvml_saw_is_a_finding_like_any_other() -> None:
+    finding = settled(from_nvml(48, 1.0))
+    assert (finding["kind"], finding["code"], finding["advice"]) == ("xid", 48, "drain_now")
+    assert finding["entity"]["gpu_uuid"] == UUID
+
+
+def test_lines_of_the_kernel_log_count_after_an_event_of_nvml() -> None:
+    """Their numbers are far below NVML's, and are not old for that."""
+    finding = settled(from_nvml(31, 1.0), line(31, 20.0, 7), line(31, 40.0, 8), from_nvml(31, 60.0))
+    assert counts(finding) == {31: 4}
+
+
+@pytest.mark.parametrize("first", ["kmsg", "nvml"])
+def test_one_error_that_both_witnesses_sent_counts_once(first: str) -> None:
+    pair = [line(31, 1.0, 7), from_nvml(31, 3.0)] if first == "kmsg" else [from_nvml(31, 1.0), line(31, 3.0, 7)]
+    finding = settled(*pair)
+    assert counts(finding) == {31: 1}
+    assert finding["evidence"][0]["witness"] == ["kmsg", "nvml"]
+
+
+def test_the_second_witness_confirms_a_79_that_counts_once() -> None:
+    finding = settled(line(79, 1.0, 7), from_nvml(79, 2.0))
+    assert (finding["advice"], finding["count"]) == ("drain_now", 1)
+
+
+def test_errors_further_apart_than_witnesses_can_be_are_two() -> None:
+    assert counts(settled(line(31, 1.0, 7), from_nvml(31, 6.5))) == {31: 2}
+
+
+def test_one_witness_that_says_it_twice_means_it_twice() -> None:
+    assert counts(settled(line(31, 1.0, 7), line(31, 2.0, 8))) == {31: 2}
+    assert counts(settled(from_nvml(31, 1.0), from_nvml(31, 2.0))) == {31: 2}
+
+
+def test_each_word_has_one_twin_at_most() -> None:
+    assert counts(settled(line(31, 1.0, 7), line(31, 1.5, 8), from_nvml(31, 2.0), from_nvml(31, 2.5))) == {31: 2}
+    assert counts(settled(line(31, 1.0, 7), from_nvml(31, 2.0), from_nvml(31, 2.5))) == {31: 2}
+
+
+def test_an_event_that_the_agent_has_joined_is_nobodys_twin() -> None:
+    joined = line(31, 1.0, 7, witness=["kmsg", "nvml"])
+    assert counts(settled(joined, line(31, 2.0, 8))) == {31: 2}
+    assert counts(settled(joined, from_nvml(31, 2.0))) == {31: 2}
+
+
+def test_twins_of_two_gpus_or_codes_are_no_twins() -> None:
+    other = from_nvml(31, 2.0, uuid=JOB.uuid(0, 4))
+    assert [counts(one) for one in run(line(31, 1.0, 7), other, until_s=200.0).last().values()] == [{31: 1}, {31: 1}]
+    assert counts(settled(line(48, 1.0, 7), from_nvml(94, 2.0))) == {48: 1, 94: 1}
+
+
+def test_redelivery_of_either_witness_changes_nothing() -> None:
+    pair = [line(31, 1.0, 7), from_nvml(31, 3.0)]
+    later = [replace(message, ts_ns=message.ts_ns + 3 * S) for message in pair]
+    assert counts(settled(*pair, *later)) == {31: 1}
+    assert counts(settled(*pair, *later, from_nvml(31, 4.0))) == {31: 2}
+
+
+@pytest.mark.parametrize("kind", ["gpu_event", "thermal", "raid", "nvlink", "unknown"])
+def test_kinds_that_no_rule_reads_break_nothing(kind: str) -> None:
+    more: dict[str, Any] = {"detail": {"event": "double_bit_ecc", "value": 1}, "witness": ["nvml"], "raw": None}
+    for code in (None, 79):
+        played = run(line(code, 1.0, NVML + 5, kind=kind, **more), line(31, 2.0, 3), until_s=200.0)
+        assert counts(final(played)) == {31: 1}

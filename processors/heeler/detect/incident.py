@@ -10,6 +10,18 @@ from heeler.detect.xid_table import Row, XidTable
 LOST = -1  # stands for a GPU that does not answer, where an XID would stand
 LOST_ROW = Row((LOST,), "GPU does not answer", "yes", "reboot the node", confirm=True, class_="HW")
 MAX_TEXT = 200
+NVML_SEQ = 1 << 62  # from here on a number is NVML's and no record of the kernel log
+TWIN_NS = 5_000_000_000  # two witnesses of one error are no further apart
+
+
+@dataclass(slots=True)
+class Word:
+    """What one witness said of a code, and whether another witness has said the same."""
+
+    seq: int
+    ts: int
+    witness: frozenset[str]
+    matched: bool = False
 
 
 @dataclass(slots=True)
@@ -24,6 +36,28 @@ class Seen:
     last_ts: int = 0
     text: str = ""
     place: str = ""
+    witnesses: set[str] = field(default_factory=set)
+    recent: list[Word] = field(default_factory=list)
+
+    def twin(self, event: Mapping[str, Any], ts: int) -> bool:
+        """Take in what a witness says; True when another one has said it before.
+
+        The agent joins what NVML and the kernel log say of one error, but an agent that was started again between
+        the two sends both. Each word has one twin at most, so that two errors stay two.
+        """
+        seq, witness = event.get("seq"), frozenset(event.get("witness", ()))
+        if seq is None or not witness:
+            return False
+        self.recent = [word for word in self.recent if ts - word.ts <= TWIN_NS]
+        if any(word.seq == seq for word in self.recent):
+            return False  # redelivered
+        other = next(
+            (w for w in self.recent if not w.matched and w.witness.isdisjoint(witness) and w.ts - ts <= TWIN_NS), None
+        )
+        if other is not None:
+            other.matched = True
+        self.recent.append(Word(seq, ts, witness, matched=other is not None))
+        return other is not None
 
 
 @dataclass(slots=True)
@@ -36,14 +70,14 @@ class Incident:
     first_ts: int
     last_ts: int
     boot: str = ""
-    seq: int = -1
+    seq: int = -1  # of the newest record of the kernel log
+    nvml_seq: int = -1  # of the newest event that only NVML saw
     test: str = ""  # why it is no real one: injected, untrusted
     codes: dict[int, Seen] = field(default_factory=dict)
     jobs: list[str] = field(default_factory=list)
     lost: int = 0  # readings and lines that say that the GPU does not answer
     hung: int = 0
     fine: bool = False  # a fresh reading right after the line said that it does
-    witnesses: set[str] = field(default_factory=set)
     recovery: int | None = None
     data_ts: int = 0
 
@@ -59,20 +93,43 @@ class Incident:
         if seen is None:
             seen = self.codes[code] = Seen(code, row, first_ts=ts)
         seen.row = row if row.rank > seen.row.rank else seen.row
-        seen.episodes += seen.count == 0 or ts - seen.last_ts > burst_ns
-        seen.count += max(1, event.get("count", 1))
+        twin = seen.twin(event, ts)
+        if not twin:
+            seen.episodes += seen.count == 0 or ts - seen.last_ts > burst_ns
+            seen.count += max(1, event.get("count", 1))
         seen.last_ts = max(seen.last_ts, ts)
         seen.text = seen.text or str(event.get("text") or event.get("raw") or "")[:MAX_TEXT]
         seen.place = seen.place or place_of(event.get("detail", {}))
         self.last_ts = max(self.last_ts, ts)
         self.data_ts = max(self.data_ts, ts)
-        self.seq = max(self.seq, event.get("seq", -1))
+        self._remember(event.get("seq", -1))
         self.jobs += [job for job in event.get("jobs", ()) if job not in self.jobs]
-        self.witnesses.update(event.get("witness", ()))
-        state = event.get("gpu_state")
+        seen.witnesses.update(event.get("witness", ()))
+        state = event.get("gpu_state") if not twin or not (self.lost or self.hung or self.fine) else None
         self.lost += state == "lost"
         self.hung += state == "hung"
         self.fine = self.fine or state == "ok"
+
+    def _remember(self, seq: int) -> None:
+        if seq >= NVML_SEQ:
+            self.nvml_seq = max(self.nvml_seq, seq)
+        else:
+            self.seq = max(self.seq, seq)
+
+    def counted(self, event: Mapping[str, Any], ts: int) -> bool:
+        """Say whether an event was counted before. NVML's events have numbers of their own."""
+        seq = event["seq"]
+        if event["boot"] != self.boot or seq > (self.nvml_seq if seq >= NVML_SEQ else self.seq):
+            return False
+        seen = self.codes.get(event.get("code", 0))
+        if seen is not None:
+            seen.twin(event, ts)  # after a cold start its twin may still come
+        return True
+
+    @property
+    def witnesses(self) -> set[str]:
+        """Who saw any of it."""
+        return set().union(*(seen.witnesses for seen in self.codes.values()))
 
     @property
     def confirmed(self) -> bool:
@@ -99,6 +156,8 @@ class Incident:
                 item["text"] = seen.text
             if seen.place:
                 item["place"] = seen.place
+            if seen.witnesses:
+                item["witness"] = sorted(seen.witnesses)
             found.append(item)
         if self.recovery is not None:
             found.append({"metric": "recovery_action", "value": self.recovery, "unit": "1"})
@@ -127,6 +186,7 @@ def from_finding(message: Mapping[str, Any], table: XidTable) -> Incident:
         last_ts=message["first_ts"],
         boot=str(entity.get("boot") or ""),
         seq=_int(entity.get("event_seq"), -1),
+        nvml_seq=_int(entity.get("nvml_seq"), -1),
         test=str(entity.get("test") or ""),
         jobs=list(message.get("jobs", ())),
         lost=_int(entity.get("lost"), 0),
@@ -152,6 +212,8 @@ def _take_back(incident: Incident, item: Mapping[str, Any], table: XidTable) -> 
     seen.count, seen.episodes = _int(item.get("count"), 1), _int(item.get("episodes"), 1)
     seen.first_ts = _int(item.get("first_ts"), incident.first_ts)
     seen.last_ts = _int(item.get("last_ts"), incident.first_ts)
+    witness = item.get("witness")
+    seen.witnesses = {str(name) for name in witness} if isinstance(witness, list) else set()
     seen.text, seen.place = str(item.get("text", "")), str(item.get("place", ""))
     incident.codes[code] = seen
     incident.last_ts = max(incident.last_ts, seen.last_ts)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heeler.detect.arrival import Arrival
+from heeler.detect.divided import whole_gpus
 from heeler.detect.findings import SECOND_NS
 from heeler.detect.thresholds import LagThresholds
 
@@ -135,7 +136,10 @@ class Windows:
             return self._ignore("empty")
         if window_ns != self.window_ns:
             self._resize(window_ns)
-        mine, node = self._node(sample, job)
+        found = self._node(sample, job)
+        if found is None:
+            return self._ignore("divided")
+        mine, node = found
         ts = sample["ts"]
         ahead = max(self.window_ns // 2, SECOND_NS)
         verdict = node.arrival.accept(sample["boot"], ts, server_ns, ahead, self.window_ns + self.late_ns)
@@ -169,13 +173,15 @@ class Windows:
         self.counts[why] = self.counts.get(why, 0) + 1
         return False
 
-    def _node(self, sample: Mapping[str, Any], job: str) -> tuple[list[int] | None, Node]:
-        """Return which of a sample's GPUs are the job's (None: all) and the node."""
+    def _node(self, sample: Mapping[str, Any], job: str) -> tuple[list[int] | None, Node] | None:
+        """Return which of a sample's GPUs are the job's (None: all) and the node; None where none can be compared."""
         everyone = uuids = sample["gpu"]["uuid"]
         jobs = sample["job"]
-        mine = None
-        if jobs.count(job) != len(jobs):
-            mine = [i for i, holder in enumerate(jobs) if holder == job]
+        mine, whole = None, whole_gpus(sample)
+        if whole is not None or jobs.count(job) != len(jobs):
+            mine = [i for i, holder in enumerate(jobs) if holder == job and (whole is None or whole[i])]
+            if not mine:
+                return None
             uuids = [everyone[i] for i in mine]
         node = self.nodes.get(sample["node"])
         if node is None or node.uuids != uuids or len(node.none) != len(everyone):

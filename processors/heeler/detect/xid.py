@@ -8,6 +8,7 @@ outranks the table.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from heeler.detect.divided import is_part
 from heeler.detect.findings import SECOND_NS, Book, Draft, Open, duration, of_jobs
 from heeler.detect.incident import LOST, LOST_ROW, Incident, Seen, from_finding
 from heeler.detect.node_context import NodeContext
@@ -78,8 +79,8 @@ class Xid:
             return events
         if incident is None:
             incident = self._begin(gpu, event, ts)
-        elif event["boot"] == incident.boot and event["seq"] <= incident.seq:
-            return events  # counted before
+        elif incident.counted(event, ts):
+            return events
         incident.add(row, event, ts, self.burst_ns)
         if event["code"] == RECOVERY_XID and event["kind"] == "xid":
             incident.recovery = number(event.get("detail", {}).get("to"))
@@ -134,11 +135,14 @@ class Xid:
             return NOTHING
         uuids = sample["gpu"]["uuid"]
         events: list[Event] = []
+        several: Mapping[str, list[str]] = sample.get("several", {})
         for at, uuid in enumerate(uuids):
+            if is_part(sample, at):  # what is wrong with its GPU is said once, of the GPU
+                continue
             state = states[at] if states else None
             action = actions[at] if actions else None
             holder = sample["job"][at]
-            jobs = [holder] if holder is not None else []
+            jobs = [holder] if holder is not None else list(several.get(str(at), ()))
             if state in GONE:
                 events += self._gone(book, node, uuid, state, sample, jobs, message.ts_ns)
             elif state == "ok":
@@ -319,6 +323,8 @@ class Xid:
         # What takes the incident up again after a restart.
         entity |= {"boot": incident.boot, "opener": incident.opener, "event_seq": incident.seq}
         entity |= {"lost": incident.lost, "hung": incident.hung, "fine": incident.fine}
+        if incident.nvml_seq >= 0:
+            entity["nvml_seq"] = incident.nvml_seq
         if incident.test:
             entity["test"] = incident.test
         return entity
