@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"heeler.dev/agent-go/internal/collector"
 )
 
 // Jobs finds the Slurm job of a process by its cgroup. The cgroup tells the truth: a process cannot leave its job's,
@@ -25,6 +27,7 @@ type Jobs struct {
 	reader Reader
 	sluids map[string]sluid
 
+	guard      collector.Guard
 	unresolved atomic.Uint64
 }
 
@@ -38,6 +41,7 @@ type sluid struct {
 
 const (
 	mostSluids    = 4096
+	longestAsk    = time.Second
 	firstRetry    = 10 * time.Second
 	longestRetry  = 10 * time.Minute
 	forgetAfter   = time.Hour // of a job that no process was asked for
@@ -52,7 +56,7 @@ func NewJobs(h Host) *Jobs { return &Jobs{host: h, now: time.Now, sluids: map[st
 func (j *Jobs) Of(pid uint64) (string, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	p, ok := j.place(strconv.FormatUint(pid, 10))
+	p, ok := j.host.place(strconv.FormatUint(pid, 10), &j.reader)
 	if !ok {
 		return "", false
 	}
@@ -69,8 +73,8 @@ func (j *Jobs) Of(pid uint64) (string, bool) {
 // Unresolved counts the processes that were in a job's cgroup while the number of the job could not be found out.
 func (j *Jobs) Unresolved() uint64 { return j.unresolved.Load() }
 
-func (j *Jobs) place(pid string) (place, bool) {
-	text, err := j.reader.Read(filepath.Join(j.host.Proc, pid, "cgroup"))
+func (h Host) place(pid string, r *Reader) (place, bool) {
+	text, err := r.Read(filepath.Join(h.Proc, pid, "cgroup"))
 	if err != nil {
 		return place{}, false
 	}
@@ -88,7 +92,8 @@ func (j *Jobs) ofSLUID(p place) string {
 	}
 	known.used = now
 	if known.job == "" && !now.Before(known.retry) {
-		known.job = j.askStepd(p)
+		// A guard, since the title of a process stands in its memory, which a hanging one can hold locked.
+		known.job, _ = collector.Guarded(&j.guard, longestAsk, func() string { return (&stepds{host: j.host}).ask(p) })
 		known.retry = now.Add(known.pause)
 		known.pause = min(2*known.pause, longestRetry)
 	}
@@ -110,28 +115,34 @@ func (j *Jobs) makeRoom(now time.Time) {
 	}
 }
 
-// askStepd looks for the job's slurmstepd where its cgroup is, and, if that cannot be seen, among all processes.
-func (j *Jobs) askStepd(p place) string {
-	dir := filepath.Join(j.host.Sys, "fs/cgroup", p.dir)
+// stepds asks the slurmstepds of the node.
+type stepds struct {
+	host   Host
+	reader Reader
+}
+
+// ask looks for the job's slurmstepd where its cgroup is, and, if that cannot be seen, among all processes.
+func (s *stepds) ask(p place) string {
+	dir := filepath.Join(s.host.Sys, "fs/cgroup", p.dir)
 	entries, _ := os.ReadDir(dir) // it may not be visible from here
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), "step_") {
 			continue
 		}
-		if job := j.inGroup(filepath.Join(dir, e.Name(), "slurm/cgroup.procs"), p.sluid); job != "" {
+		if job := s.inGroup(filepath.Join(dir, e.Name(), "slurm/cgroup.procs"), p.sluid); job != "" {
 			return job
 		}
 	}
-	return j.search(p.sluid)
+	return s.search(p.sluid)
 }
 
-func (j *Jobs) inGroup(procs, sluid string) string {
-	text, err := j.reader.Read(procs)
+func (s *stepds) inGroup(procs, sluid string) string {
+	text, err := s.reader.Read(procs)
 	if err != nil {
 		return ""
 	}
 	for _, pid := range bytes.Fields(bytes.Clone(text)) {
-		if job := j.ofStepd(string(pid), sluid); job != "" {
+		if job := s.ofStepd(string(pid), sluid); job != "" {
 			return job
 		}
 	}
@@ -139,8 +150,8 @@ func (j *Jobs) inGroup(procs, sluid string) string {
 }
 
 // search goes through all processes. An agent in a container sees no cgroups but its own, though it sees these.
-func (j *Jobs) search(sluid string) string {
-	dir, err := os.Open(j.host.Proc)
+func (s *stepds) search(sluid string) string {
+	dir, err := os.Open(s.host.Proc)
 	if err != nil {
 		return ""
 	}
@@ -150,11 +161,11 @@ func (j *Jobs) search(sluid string) string {
 		if name[0] < '1' || name[0] > '9' {
 			continue
 		}
-		comm, err := j.reader.Line(filepath.Join(j.host.Proc, name, "comm"))
+		comm, err := s.reader.Line(filepath.Join(s.host.Proc, name, "comm"))
 		if err != nil || string(comm) != stepdComm {
 			continue
 		}
-		if job := j.ofStepd(name, sluid); job != "" {
+		if job := s.ofStepd(name, sluid); job != "" {
 			return job
 		}
 	}
@@ -162,12 +173,12 @@ func (j *Jobs) search(sluid string) string {
 }
 
 // ofStepd is what the title of a slurmstepd says, if it is the one of that job.
-func (j *Jobs) ofStepd(pid, sluid string) string {
-	p, ok := j.place(pid)
+func (s *stepds) ofStepd(pid, sluid string) string {
+	p, ok := s.host.place(pid, &s.reader)
 	if !ok || !p.daemon || p.sluid != sluid {
 		return ""
 	}
-	title, err := j.reader.Read(filepath.Join(j.host.Proc, pid, "cmdline"))
+	title, err := s.reader.Read(filepath.Join(s.host.Proc, pid, "cmdline"))
 	if err != nil {
 		return ""
 	}

@@ -29,7 +29,7 @@ func (j *Jobs) Runs(job string, hint uint64) (uint64, bool) {
 func (j *Jobs) belongs(pid uint64, job string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	p, ok := j.place(strconv.FormatUint(pid, 10))
+	p, ok := j.host.place(strconv.FormatUint(pid, 10), &j.reader)
 	switch {
 	case !ok:
 		return false

@@ -71,6 +71,7 @@ type counter struct {
 	name, path string
 	width      uint // of the classic counter; 0 where there is none, as in hw_counters
 	wide       bool // has been seen past its classic width
+	atTop      bool // stood at its classic top at the last reading
 	words      bool
 	why        string    // it was refused
 	until      time.Time // when it is asked again
@@ -185,21 +186,26 @@ func (s *counters) put(p *heelerv1.IbPort, f *counter, value uint64) {
 
 // saturated tells whether a counter stands at the top of its width, where it says nothing any more.
 //
-// The width is that of the classic counter, unless there is evidence for a wider one: the extended set, which shows in
-// counters of its own, or a value past the classic top, now or ever since the device was plugged in. A wide counter that
-// nothing is known of yet may be taken for a full one while it stands at exactly that value, and no longer: for traffic
-// that is one reading in 2^32.
+// The width is that of the classic counter. One that was ever seen past it is wider, as is known from then on, until the
+// device is plugged in again. Where the extended set shows, in counters of its own or in a value past the classic top,
+// its counters have 64 bits, so one that stands at 2^32-1 may just pass there: it is full only if it stays there to the
+// next reading. Any other counter that stands at its top is full at once.
 func (s *counters) saturated(f *counter, value uint64) bool {
 	if value == math.MaxUint64 {
 		return true
 	}
-	if f.width == 0 || f.wide || s.ext && extended(f.name) {
+	if f.width == 0 || f.wide {
 		return false
 	}
 	top := uint64(1)<<f.width - 1
+	stays := f.atTop
+	f.atTop = value == top
 	if value > top {
 		f.wide = true
 		s.ext = s.ext || extended(f.name)
 	}
-	return value == top
+	if s.ext && extended(f.name) {
+		return f.atTop && stays
+	}
+	return f.atTop
 }

@@ -57,6 +57,10 @@ func (d *device) read(now time.Time) reading {
 		}
 	}
 	d.readings++
+	if len(d.ports) == 0 {
+		r.absent[d.name] = "no_ports"
+		d.stale = true
+	}
 	for _, p := range d.ports {
 		m, refused, err := p.read(d, now)
 		if err != nil {

@@ -54,8 +54,9 @@ func TestADeviceThatLacksSomethingStopsNobody(t *testing.T) {
 		"hw_counters/RcvHdrOvr": "9", "hw_counters/lifespan": "10",
 	})
 	s.plug("nothing_0", "0000:60:00.0", map[string]string{"node_guid": "0000:0000:0000:0000"})
+	s.plug("portless_0", "0000:61:00.0", map[string]string{"ports/README": "none"})
 	m := well(t, New(Options{Sys: s.root}))
-	if len(m.Ports) != 3 || m.Absent["nothing_0"] != "not_present" {
+	if len(m.Ports) != 3 || m.Absent["nothing_0"] != "not_present" || m.Absent["portless_0"] != "no_ports" {
 		t.Fatalf("%d ports, absent %v", len(m.Ports), m.Absent)
 	}
 	hfi, irdma, mlx := &m.Ports[0], &m.Ports[1], &m.Ports[2]
@@ -144,12 +145,34 @@ func TestAWideCounterThatPassesTheClassicTopIsNotSaturated(t *testing.T) {
 			t.Errorf("%s: then saturated %v", name, p.Saturated)
 		}
 	}
-	// With the extended set it is known from the start; port_xmit_wait is no part of it.
+}
+
+func TestACounterOfTheExtendedSetIsFullOnlyIfItStaysAtTheClassicTop(t *testing.T) {
 	s := newTree(t)
-	s.plug("mlx5_0", slot, with(full(),
-		"ports/1/counters/port_xmit_data", "4294967295", "ports/1/counters/port_xmit_wait", "4294967295"))
-	if p := onePort(t, New(Options{Sys: s.root})); !slices.Equal(p.Saturated, []string{"port_xmit_wait"}) {
-		t.Errorf("saturated %v", p.Saturated)
+	s.plug("mlx5_0", slot, full())
+	c := New(Options{Sys: s.root})
+	dir := function(slot) + "/infiniband/mlx5_0/ports/1/counters/"
+	for _, step := range []struct {
+		data, wait string
+		want       []string
+	}{
+		{"4294967290", "4294967290", nil},
+		{"4294967295", "4294967295", []string{"port_xmit_wait"}}, // which is no part of the set
+		{"4294967300", "4294967295", []string{"port_xmit_wait"}}, // it passed
+		{"4294967295", "0", nil},
+	} {
+		s.put(dir+"port_xmit_data", step.data)
+		s.put(dir+"port_xmit_wait", step.wait)
+		if p := onePort(t, c); !slices.Equal(p.Saturated, step.want) {
+			t.Errorf("at %+v: saturated %v", step, p.Saturated)
+		}
+	}
+	c = New(Options{Sys: s.root}) // firmware that stops there all the same
+	if p := onePort(t, c); p.Saturated != nil {
+		t.Errorf("at first %v", p.Saturated)
+	}
+	if p := onePort(t, c); !slices.Equal(p.Saturated, []string{"port_xmit_data"}) {
+		t.Errorf("then %v", p.Saturated)
 	}
 }
 
