@@ -449,6 +449,7 @@ def agent_status_maximal() -> dict[str, Any]:
         **agent_status(),
         **header(UNICODE_NODE, U64_MAX),
         "clock_offset_ns": -86_400_000_000_000,
+        "clock_offset_error_ns": 250_000,
         "collectors": {
             "nvml": {
                 "state": "hung",

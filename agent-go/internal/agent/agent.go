@@ -55,6 +55,7 @@ type process struct {
 	stamp   *stamper
 	parts   *parts
 	fail    context.CancelCauseFunc
+	unkept  atomic.Uint64 // events that neither disk nor memory had room for, and that nobody can read again
 
 	// change is held while the configuration, or what runs, changes.
 	change  change
@@ -69,17 +70,17 @@ type process struct {
 
 // Run runs the agent until ctx ends. Then it sends what is left, as far as that goes quickly.
 func (a *Agent) Run(ctx context.Context) error {
-	sp, err := spool.Open(filepath.Join(a.Config.StateDir, "spool"), spoolOptions(&a.Config))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sp.Close() }()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	c := &a.Config
+	stamp := newStamper(c.Cluster, c.Node, c.BootID)
+	options := spoolOptions(c)
+	options.Tell, options.Log = (&losses{stamper: stamp}).tell, a.Log
+	sp := spool.Open(filepath.Join(c.StateDir, "spool"), options)
+	defer func() { _ = sp.Close() }()
 	p := &process{
 		Agent: a, started: time.Now(), spool: sp, ring: bus.NewRing(c.NATS.BufferSamples, bufferBytes),
-		stamp: newStamper(c.Cluster, c.Node, c.BootID), parts: newParts(c, a.Library, a.Log), fail: fail, config: *c,
+		stamp: stamp, parts: newParts(c, a.Library, a.Log), fail: fail, config: *c,
 	}
 	p.holds.load(stateFile(c, holdsFile), c.BootID, a.Log)
 	if err := p.begin(ctx); err != nil {
@@ -101,7 +102,7 @@ func spoolOptions(c *config.Config) spool.Options {
 func (p *process) begin(ctx context.Context) error {
 	p.change.lock()
 	defer p.change.unlock()
-	l, err := p.connect(ctx, &p.config, p.config.NATS.ConnectJitter.Duration)
+	l, err := p.connect(&p.config, p.config.NATS.ConnectJitter.Duration)
 	if err != nil {
 		return err
 	}
@@ -171,12 +172,13 @@ type round struct {
 // startRound starts the collectors, all but those that are to stand still.
 func (p *process) startRound(ctx context.Context) *round {
 	c := &p.config
-	out := &outlet{stamper: p.stamp, pub: p.link.pub, spread: spreadOf(c.Node, c.Window.Duration)}
+	p.parts.kmsg.Durable = p.spool.Durable
+	out := &outlet{stamper: p.stamp, pub: p.link.pub, unkept: &p.unkept, spread: spreadOf(c.Node, c.Window.Duration)}
 	ctx, stop := context.WithCancel(ctx)
 	r := &round{runner: collector.NewRunner(p.parts.table(c), c.Node, out.emit, p.Log), stop: stop}
 	r.report = &reporter{
 		version: p.Version, started: p.started, interval: c.StatusInterval.Duration, runner: r.runner, pub: p.link.pub,
-		inv: p.parts.inv, profiling: p.profiling,
+		unkept: &p.unkept, inv: p.parts.inv, profiling: p.profiling,
 	}
 	p.standStill(r)
 	start(&r.group, func() { r.runner.Run(ctx) })

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -25,13 +24,7 @@ type link struct {
 }
 
 // connect makes a connection that comes about in the background, at some time within jitter.
-func (p *process) connect(ctx context.Context, c *config.Config, jitter time.Duration) (*link, error) {
-	if jitter > 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(rand.N(jitter)):
-		}
-	}
+func (p *process) connect(c *config.Config, jitter time.Duration) (*link, error) {
 	closing := make(chan struct{})
 	closed := func() {
 		select {
@@ -42,8 +35,10 @@ func (p *process) connect(ctx context.Context, c *config.Config, jitter time.Dur
 	}
 	nc, err := bus.Connect(bus.Config{
 		Servers: c.NATS.Servers, Name: "heeler-agent " + c.Node, InboxPrefix: c.NATS.InboxPrefix,
-		Creds: c.NATS.Creds, NKey: c.NATS.NKey, User: c.NATS.User, Password: c.NATS.Password, Token: c.NATS.Token,
-		CA: c.NATS.TLS.CA, Cert: c.NATS.TLS.Cert, Key: c.NATS.TLS.Key,
+		Jitter: jitter, NoDiscovery: !c.NATS.Discover,
+		Creds: c.NATS.Creds, NKey: c.NATS.NKey, User: c.NATS.User, Password: c.NATS.Password,
+		PasswordFile: c.NATS.PasswordFile, Token: c.NATS.Token, TokenFile: c.NATS.TokenFile,
+		CA: c.NATS.TLS.CA, Cert: c.NATS.TLS.Cert, Key: c.NATS.TLS.Key, TLSFirst: c.NATS.TLS.First,
 	}, closed, p.Log)
 	if err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
@@ -79,7 +74,7 @@ func fingerprint(c *config.Config) string {
 	n := c.NATS
 	n.BufferSamples, n.ConnectJitter = 0, config.Duration{}
 	_ = json.NewEncoder(h).Encode(n)
-	for _, path := range []string{n.Creds, n.NKey, n.TLS.CA, n.TLS.Cert, n.TLS.Key} {
+	for _, path := range []string{n.Creds, n.NKey, n.PasswordFile, n.TokenFile, n.TLS.CA, n.TLS.Cert, n.TLS.Key} {
 		if path == "" {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"heeler.dev/agent-go/internal/collector"
@@ -38,8 +39,8 @@ func (p *process) reload(ctx context.Context) error {
 	}
 	fresh := p.link
 	if fingerprint(&next) != p.link.print {
-		jitter := min(next.NATS.ConnectJitter.Duration, longestReloadJitter)
-		if fresh, err = p.connect(ctx, &next, jitter); err != nil {
+		waitWithin(ctx, min(next.NATS.ConnectJitter.Duration, longestReloadJitter))
+		if fresh, err = p.connect(&next, 0); err != nil {
 			p.standStill(p.round)
 			return err
 		}
@@ -55,6 +56,17 @@ func (p *process) reload(ctx context.Context) error {
 	p.round = p.startRound(ctx)
 	p.Log.Info("configuration taken over")
 	return nil
+}
+
+// waitWithin waits any time up to so long: a fleet may be told to reload at once.
+func waitWithin(ctx context.Context, jitter time.Duration) {
+	if jitter <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(rand.N(jitter)):
+	}
 }
 
 // standAllStill ends all readings: some collectors live on, and must not read in two rounds at a time.

@@ -92,6 +92,7 @@ type outlet struct {
 	*stamper
 	pub    *bus.Publisher
 	spread time.Duration // samples of the fleet go out over so long after the end of their window
+	unkept *atomic.Uint64
 }
 
 const (
@@ -112,16 +113,34 @@ func (o *outlet) emit(m heelerv1.Message) error {
 	if err != nil {
 		return err
 	}
-	switch m.(type) {
+	switch m := m.(type) {
 	case *heelerv1.KernelEvent:
-		return o.pub.Spool.Append(bus.EncodeEnvelope(p.subject, p.typeHeader, p.id, p.data))
+		err := o.pub.Spool.Append(bus.EncodeEnvelope(p.subject, p.typeHeader, p.id, p.data))
+		if err != nil && m.KmsgSeq == nil {
+			o.unkept.Add(1)
+		}
+		return err
 	case *heelerv1.GpuSample:
-		due := time.Unix(0, header(m).TS).Add(o.spread)
-		o.pub.Ring.Put(bus.Sample{Subject: p.subject, Type: p.typeHeader, Data: p.data, Due: due})
+		if room := o.pub.Room(); len(p.data) > room && len(m.Procs) > 0 {
+			shorten(m, len(p.data), room)
+			if p, err = o.pack(m); err != nil {
+				return err
+			}
+		}
+		o.pub.Ring.Put(bus.Sample{
+			Subject: p.subject, Type: p.typeHeader, Data: p.data, Due: dueAt(m.TS, o.spread, time.Now()),
+		})
 	case *heelerv1.IbSample, *heelerv1.HostSample:
 		o.pub.Ring.Put(bus.Sample{Subject: p.subject, Type: p.typeHeader, Data: p.data})
 	default:
 		o.pub.SetLatest(m.Type(), p.subject, p.typeHeader, p.id, p.data)
 	}
 	return nil
+}
+
+// dueAt is when a sample goes out: so long after the end of its window, but never later than so long from now, by the
+// monotonic clock. The wall clock may have been set since the window ended.
+func dueAt(end int64, spread time.Duration, now time.Time) time.Time {
+	wait := time.Unix(0, end).Add(spread).Sub(now)
+	return now.Add(min(max(wait, 0), spread))
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"maps"
+	"sync/atomic"
 	"time"
 
 	"heeler.dev/agent-go/internal/bus"
@@ -16,6 +18,7 @@ type reporter struct {
 	interval time.Duration
 	runner   *collector.Runner
 	pub      *bus.Publisher // nil without a bus
+	unkept   *atomic.Uint64
 	inv      *inventory
 	// profiling is the state of the GPUs' performance monitors, and why they are not well.
 	profiling func() (heelerv1.CollectorState, string)
@@ -51,10 +54,12 @@ func (r *reporter) message() *heelerv1.AgentStatus {
 		m.RSSBytes = &rss
 	}
 	if r.pub != nil {
+		maps.Copy(m.Collectors, r.pub.Health())
+		m.ClockOffsetNS, m.ClockOffsetErrorNS = r.pub.ClockOffset()
 		spool := r.pub.Spool.Stats()
 		m.DroppedSamples = heelerv1.Some(r.pub.Ring.Dropped())
 		m.SpoolEvents, m.SpoolBytes = &spool.Waiting, &spool.Bytes
-		m.DroppedEvents = heelerv1.Some(spool.Dropped + r.pub.Refused())
+		m.DroppedEvents = heelerv1.Some(spool.Dropped + spool.Damaged + r.pub.Refused() + r.unkept.Load())
 	}
 	return m
 }

@@ -4,17 +4,14 @@ package bus
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 )
 
 // Config says how to reach the bus.
@@ -22,137 +19,142 @@ type Config struct {
 	Servers     []string
 	Name        string
 	InboxPrefix string
-	// One of these at most: a creds file, a file with an NKEY seed, user and password, a token.
-	Creds    string
-	NKey     string
-	User     string
-	Password string
-	Token    string
+	// Jitter is how long the first connection waits at most, so that a fleet does not arrive at once.
+	Jitter time.Duration
+	// NoDiscovery keeps to the servers named, where the others of a cluster cannot be reached from the nodes.
+	NoDiscovery bool
+	// One of these at most: a creds file, a file with an NKEY seed, user and password, a token. Files are read at each
+	// try to connect.
+	Creds        string
+	NKey         string
+	User         string
+	Password     string
+	PasswordFile string
+	Token        string
+	TokenFile    string
 	// TLS files; all may be empty.
 	CA, Cert, Key string
+	// TLSFirst begins with the handshake, for servers that expect it.
+	TLSFirst bool
 }
 
 const (
 	dialTime     = 5 * time.Second
-	pingTime     = 20 * time.Second
+	pingTime     = time.Minute // the publisher asks more often
 	missedPings  = 2
 	firstBackoff = 250 * time.Millisecond
+	firstSpread  = 2 * time.Second // over which agents that lost a server at once try the next
 	longestWait  = 30 * time.Second
 )
 
-// backoff is how long to wait before the given try at all servers: any time up to a bound that doubles, so that a
-// fleet that lost its servers together does not come back together.
-func backoff(try int) time.Duration {
-	bound := longestWait
-	if try < 8 {
-		bound = min(longestWait, firstBackoff<<try)
-	}
-	return rand.N(bound) + 10*time.Millisecond
+// Conn is a connection that comes back for ever.
+type Conn struct {
+	*nats.Conn
+	denied *denials
 }
 
 // Connect returns a connection that is made in the background and comes back for ever, also after the servers refused
-// the credentials, which are read anew each time. closed hears when the library gave up in spite of that.
-func Connect(c Config, closed func(), log *slog.Logger) (*nats.Conn, error) {
-	say := outages{log: log}
+// the credentials, or these or the certificates could not be read. closed hears when the library gave up in spite of
+// that.
+func Connect(c Config, closed func(), log *slog.Logger) (*Conn, error) {
+	say := &outages{log: log, said: map[string]bool{}}
+	denied := newDenials(log)
+	d := &dialer{}
+	r := &route{jitter: c.Jitter, dialer: d}
 	var made atomic.Pointer[nats.Conn]
-	delay := func(try int) time.Duration {
+	next := func(servers []nats.Server, _ nats.ServerInfo) (*nats.Server, time.Duration) {
 		c.renewKey(made.Load())
-		return backoff(try)
+		return r.next(servers)
+	}
+	connected := func(nc *nats.Conn) {
+		r.arrived()
+		denied.forget()
+		say.well(nc.ConnectedUrlRedacted())
 	}
 	options := []nats.Option{
 		nats.Name(c.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
-		nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(delay), nats.ReconnectBufSize(-1),
+		nats.IgnoreAuthErrorAbort(), nats.ReconnectToServer(next), nats.ReconnectBufSize(-1),
 		nats.Timeout(dialTime), nats.PingInterval(pingTime), nats.MaxPingsOutstanding(missedPings),
-		nats.ConnectHandler(func(nc *nats.Conn) { say.well(nc.ConnectedUrlRedacted()) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { say.well(nc.ConnectedUrlRedacted()) }),
+		nats.SetCustomDialer(d), nats.SkipHostLookup(),
+		nats.ConnectHandler(connected), nats.ReconnectHandler(connected),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { say.away(err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { say.away(err) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { say.trouble(err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if !denied.heard(err) {
+				say.trouble(err)
+			}
+		}),
 		nats.ClosedHandler(func(*nats.Conn) { closed() }),
 	}
 	if c.InboxPrefix != "" {
 		options = append(options, nats.CustomInboxPrefix(c.InboxPrefix))
 	}
-	identity, err := c.identity()
-	if err != nil {
-		return nil, err
+	if c.NoDiscovery {
+		options = append(options, nats.IgnoreDiscoveredServers())
 	}
-	options = append(options, identity...)
+	options = append(options, c.identity(say)...)
 	nc, err := nats.Connect(strings.Join(c.Servers, ","), append(options, c.tls()...)...)
 	made.Store(nc)
-	return nc, err
+	return &Conn{nc, denied}, err
 }
 
-// renewKey takes over a seed that was replaced. The library asks for the signature anew at each try, but keeps the
-// public key; between two tries only the goroutine that is about to make the next one, which calls this, uses it.
-func (c Config) renewKey(nc *nats.Conn) {
-	if nc == nil || c.NKey == "" || c.Creds != "" {
-		return
-	}
-	if key, err := publicKey(c.NKey); err == nil {
-		nc.Opts.Nkey = key
-	}
+// route says which server to try next, and when. Each try waits a time of its own, also the first, so that a fleet
+// that starts or loses a server does not come all at once.
+type route struct {
+	jitter time.Duration
+	dialer *dialer
+
+	mu    sync.Mutex
+	begun bool
+	tries int
+	last  string
 }
 
-func (c Config) identity() ([]nats.Option, error) {
+func (r *route) next(servers []nats.Server) (*nats.Server, time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := 0
+	for i := range servers {
+		if servers[i].URL.String() == r.last {
+			at = (i + 1) % len(servers)
+		}
+	}
+	r.last = servers[at].URL.String()
+	round := r.tries / len(servers)
+	first := r.tries == 0
+	r.tries++
 	switch {
-	case c.Creds != "":
-		return []nats.Option{nats.UserCredentials(c.Creds)}, nil
-	case c.NKey != "":
-		key, err := publicKey(c.NKey)
-		if err != nil {
-			return nil, fmt.Errorf("nkey: %w", err)
-		}
-		return []nats.Option{nats.Nkey(key, func(nonce []byte) ([]byte, error) { return sign(c.NKey, nonce) })}, nil
-	case c.User != "":
-		return []nats.Option{nats.UserInfo(c.User, c.Password)}, nil
-	case c.Token != "":
-		return []nats.Option{nats.Token(c.Token)}, nil
+	case !r.begun:
+		r.begun = true
+		r.dialer.open.Store(true)
+		return &servers[at], upTo(r.jitter)
+	case first:
+		return &servers[at], upTo(max(firstBackoff, min(firstSpread, r.jitter)))
 	default:
-		return nil, nil
+		return &servers[at], backoff(round)
 	}
 }
 
-func keyPair(path string) (nkeys.KeyPair, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if seed := strings.TrimSpace(line); strings.HasPrefix(seed, "SU") {
-			return nkeys.FromSeed([]byte(seed))
-		}
-	}
-	return nil, errors.New("no user seed in " + path)
+func (r *route) arrived() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tries = 0
 }
 
-func publicKey(path string) (string, error) {
-	pair, err := keyPair(path)
-	if err != nil {
-		return "", err
+func upTo(bound time.Duration) time.Duration {
+	if bound <= 0 {
+		return 0
 	}
-	defer pair.Wipe()
-	return pair.PublicKey()
+	return rand.N(bound)
 }
 
-func sign(path string, nonce []byte) ([]byte, error) {
-	pair, err := keyPair(path)
-	if err != nil {
-		return nil, err
+// backoff is how long to wait in the given round of tries at all servers: any time up to a bound that doubles.
+func backoff(round int) time.Duration {
+	bound := longestWait
+	if round < 8 {
+		bound = min(longestWait, firstBackoff<<round)
 	}
-	defer pair.Wipe()
-	return pair.Sign(nonce)
-}
-
-func (c Config) tls() []nats.Option {
-	var options []nats.Option
-	if c.CA != "" {
-		options = append(options, nats.RootCAs(c.CA))
-	}
-	if c.Cert != "" {
-		options = append(options, nats.ClientCert(c.Cert, c.Key))
-	}
-	return options
+	return rand.N(bound) + 10*time.Millisecond
 }
 
 // outages logs one line when the bus goes away and one when it is back.
@@ -160,28 +162,33 @@ type outages struct {
 	log  *slog.Logger
 	mu   sync.Mutex
 	gone bool
+	said map[string]bool // other troubles since the last connection
 }
 
 func (o *outages) well(url string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.gone = false
+	clear(o.said)
 	o.log.Info("connected to the bus", "server", url)
 }
 
 func (o *outages) away(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.gone && err != nil { // without an error it was us who closed
+	if !o.gone && err != nil && !errors.Is(err, errNotYet) { // without an error it was us who closed
 		o.gone = true
 		o.log.Warn("the bus is away; trying on", "error", err)
 	}
 }
 
+const mostSaid = 16
+
 func (o *outages) trouble(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.gone {
+	if text := err.Error(); !o.gone && !o.said[text] && len(o.said) < mostSaid {
+		o.said[text] = true
 		o.log.Warn("the bus reports trouble", "error", err)
 	}
 }

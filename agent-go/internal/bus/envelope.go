@@ -4,8 +4,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// envelope is a message with where it goes, as the spool keeps it.
-type envelope struct {
+// Envelope is a message with where it goes, as the spool keeps it.
+type Envelope struct {
 	Subject string
 	Type    string
 	ID      string
@@ -22,8 +22,9 @@ func EncodeEnvelope(subject, typeHeader, id string, data []byte) []byte {
 	return msgp.AppendBytes(b, data)
 }
 
-func decodeEnvelope(b []byte) (envelope, error) {
-	var e envelope
+// DecodeEnvelope reads the spool's record of an event.
+func DecodeEnvelope(b []byte) (Envelope, error) {
+	var e Envelope
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil {
 		return e, err

@@ -2,9 +2,8 @@ package bus
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,45 +19,54 @@ import (
 type Publisher struct {
 	Ring  *Ring
 	Spool *spool.Spool
+	Clock *Clock
 	log   *slog.Logger
 
-	nc *nats.Conn
+	nc *Conn
 	js jetstream.JetStream
 
 	mu     sync.Mutex
-	latest map[string]envelope // newest message of types of which only that counts
+	latest map[string]Envelope // newest message of types of which only that counts
 	stir   chan struct{}
+	why    string // events are not taken, or empty
+	epoch  uint64 // of the connection that the ring's samples were sent on
 
 	pulses  pulses
 	refused atomic.Uint64
 	reached atomic.Int64 // when the bus last took something, unix nanoseconds
+	said    sync.Map     // types of which a message was too large
 }
 
 // NewPublisher returns a publisher for a connection.
-func NewPublisher(nc *nats.Conn, ring *Ring, sp *spool.Spool, log *slog.Logger) (*Publisher, error) {
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2*batch))
+func NewPublisher(nc *Conn, ring *Ring, sp *spool.Spool, log *slog.Logger) (*Publisher, error) {
+	js, err := jetstream.New(
+		nc.Conn, jetstream.WithPublishAsyncMaxPending(2*mostInFlight), jetstream.WithPublishAsyncTimeout(ackTime),
+	)
 	if err != nil {
 		return nil, err
 	}
 	return &Publisher{
-		Ring: ring, Spool: sp, log: log, nc: nc, js: js,
-		latest: map[string]envelope{}, stir: make(chan struct{}, 1),
+		Ring: ring, Spool: sp, Clock: &Clock{}, log: log, nc: nc, js: js,
+		latest: map[string]Envelope{}, stir: make(chan struct{}, 1),
 	}, nil
 }
 
 const (
-	batch      = 64 // events on their way at a time
-	ackTime    = 5 * time.Second
-	syncTime   = 200 * time.Millisecond
-	awayPause  = 200 * time.Millisecond
-	longPause  = 10 * time.Second
-	headerRoom = 512 // what headers and subject add to a payload, generously
+	ackTime     = 5 * time.Second
+	syncTime    = 200 * time.Millisecond
+	awayPause   = 200 * time.Millisecond
+	confirmTime = 20 * time.Second // between questions whether the bus is still there
+	answerTime  = 10 * time.Second
+	// backlogPause is the mean time between two samples of a backlog: that of a fleet of 10,000 comes in with 40,000
+	// messages a second, not all at once.
+	backlogPause = 250 * time.Millisecond
+	headerRoom   = 512 // what headers and subject add to a payload, generously
 )
 
 // Run sends until ctx ends.
 func (p *Publisher) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, loop := range []func(context.Context){p.samples, p.events, p.newest, p.syncing} {
+	for _, loop := range []func(context.Context){p.samples, p.confirming, p.events, p.newest, p.syncing, p.clock} {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -80,42 +88,119 @@ func message(subject, typeHeader, id string, data []byte) *nats.Msg {
 	return m
 }
 
-// fits tells whether the server will take it. One that is too large would end the connection.
-func (p *Publisher) fits(m *nats.Msg) bool {
+// Room is how large a payload may be, by what the server said last.
+func (p *Publisher) Room() int {
 	most := p.nc.MaxPayload()
-	return most == 0 || int64(len(m.Data)+headerRoom) <= most
+	if most <= 0 {
+		most = 1 << 20 // the server's default
+	}
+	return int(most) - headerRoom
 }
 
-// samples sends samples as they come due.
+// fits tells whether the server will take a message; one that is too large it never will. That is said once a type.
+func (p *Publisher) fits(m *nats.Msg) bool {
+	if len(m.Data) <= p.Room() {
+		return true
+	}
+	p.refused.Add(1)
+	kind := m.Header.Get(heelerv1.HeaderType)
+	if _, again := p.said.LoadOrStore(kind, true); !again {
+		p.log.Error("message is too large for the bus", "type", kind, "bytes", len(m.Data), "max_payload", p.nc.MaxPayload())
+	}
+	return false
+}
+
+// tookOne notes that the bus took something.
+func (p *Publisher) tookOne() { p.reached.Store(time.Now().UnixNano()) }
+
+// connection counts the connections that were made: one may break and come back between two looks at it.
+func (p *Publisher) connection() uint64 { return p.nc.Stats().Reconnects }
+
+// restore puts back the samples that a connection which broke may have lost. It returns the number of the present one.
+func (p *Publisher) restore() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := p.connection(); now != p.epoch {
+		p.Ring.Restore()
+		p.epoch = now
+	}
+	return p.epoch
+}
+
+// samples sends samples as they come due, and a backlog at a pace of its own.
 func (p *Publisher) samples(ctx context.Context) {
+	connected := false
+	var next time.Time // for the backlog
 	for ctx.Err() == nil {
 		beat(&p.pulses.samples)
-		s, ok := p.Ring.Peek()
-		if !ok {
-			wait(ctx, p.Ring.more, time.Minute)
-			continue
-		}
-		if early := time.Until(s.Due); early > 0 {
-			wait(ctx, nil, early)
-			continue
-		}
 		if !p.nc.IsConnected() {
+			connected = false
 			wait(ctx, nil, awayPause)
 			continue
 		}
-		m := message(s.Subject, s.Type, "", s.Data)
-		if !p.fits(m) {
-			p.refused.Add(1)
-			p.Ring.Refuse(s)
-			p.log.Error("sample is too large for the bus", "type", s.Type, "bytes", len(s.Data))
+		p.restore()
+		now := time.Now()
+		if !connected {
+			connected, next = true, now.Add(paced())
+		}
+		s, pause, ok := p.Ring.Next(now, !now.Before(next))
+		if !ok {
+			if p.Ring.Len() > 0 {
+				pause = min(pause, max(time.Until(next), time.Millisecond))
+			}
+			wait(ctx, p.Ring.more, pause)
 			continue
 		}
-		if err := p.nc.PublishMsg(m); err != nil {
+		if now.Sub(s.Due) >= freshTime {
+			next = now.Add(paced())
+		}
+		if err := p.sendSample(s); err != nil {
 			wait(ctx, nil, awayPause)
+		}
+	}
+}
+
+// paced is a time around backlogPause.
+func paced() time.Duration { return backlogPause/2 + rand.N(backlogPause) }
+
+func (p *Publisher) sendSample(s Sample) error {
+	m := message(s.Subject, s.Type, "", s.Data)
+	if !p.fits(m) || !p.nc.denied.allow(s.Subject, time.Now()) {
+		p.Ring.Refuse(s)
+		return nil
+	}
+	if err := p.nc.PublishMsg(m); err != nil {
+		return err
+	}
+	p.Ring.Take(s)
+	return nil
+}
+
+// confirming asks the server now and then whether it is still there: what was sent before is then no longer needed.
+// One that does not answer is left, or the samples of a minute would go nowhere.
+func (p *Publisher) confirming(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait(ctx, nil, confirmTime)
+		if !p.nc.IsConnected() {
 			continue
 		}
-		p.Ring.Take(s)
-		p.reached.Store(time.Now().UnixNano())
+		connection := p.restore()
+		mark, open := p.Ring.Mark()
+		if !open {
+			continue
+		}
+		short, cancel := context.WithTimeout(ctx, answerTime)
+		err := p.nc.FlushWithContext(short)
+		cancel()
+		switch {
+		case err == nil && p.connection() == connection:
+			p.Ring.Confirm(mark)
+			p.tookOne()
+		case err == nil: // it is another connection that answered
+		case ctx.Err() == nil && p.nc.IsConnected():
+			p.log.Warn("the bus server does not answer; connecting anew", "error", err)
+			_ = p.nc.ForceReconnect()
+		}
 	}
 }
 
@@ -130,126 +215,10 @@ func wait(ctx context.Context, signal <-chan struct{}, long time.Duration) {
 	}
 }
 
-// events sends what is in the spool, in order, some at a time.
-func (p *Publisher) events(ctx context.Context) {
-	connected := false
-	pause := awayPause
-	for ctx.Err() == nil {
-		beat(&p.pulses.events)
-		if !p.nc.IsConnected() {
-			connected = false
-			wait(ctx, nil, awayPause)
-			continue
-		}
-		if !connected {
-			// The bus may have lost what it acknowledged last; what it still has it will know again by its id.
-			p.Spool.Rewind(true)
-			connected = true
-		}
-		sent, err := p.sendBatch(ctx)
-		if err != nil && ctx.Err() == nil {
-			if pause == awayPause { // once for each time of trouble
-				p.log.Warn("events are not taken; trying on", "error", err)
-			}
-			p.Spool.Rewind(false)
-			wait(ctx, nil, pause)
-			pause = min(2*pause, longPause)
-			continue
-		}
-		pause = awayPause
-		if err := p.Spool.Tidy(time.Now()); err != nil {
-			p.log.Error("spool cannot be tidied", "error", err)
-		}
-		if sent == 0 {
-			wait(ctx, p.Spool.More(), p.idle())
-		}
-	}
-}
-
-// syncing brings the spool to the disk, some records at a time. It is apart from sending, since a busy disk may take
-// longer than the bus.
-func (p *Publisher) syncing(ctx context.Context) {
-	for ctx.Err() == nil {
-		wait(ctx, nil, syncTime)
-		if err := p.Spool.Sync(); err != nil {
-			p.log.Error("spool cannot be synced", "error", err)
-		}
-	}
-}
-
-// idle is how long to wait for the next event: not long while acknowledged ones are still to be removed.
-func (p *Publisher) idle() time.Duration {
-	if p.Spool.Stats().Bytes > 0 {
-		return time.Second
-	}
-	return time.Minute
-}
-
-// sendBatch sends some events and waits for their acknowledgements.
-func (p *Publisher) sendBatch(ctx context.Context) (int, error) {
-	entries, err := p.Spool.Next(batch)
-	if err != nil {
-		return 0, err
-	}
-	type flight struct {
-		index  uint64
-		future jetstream.PubAckFuture
-	}
-	var flights []flight
-	for _, e := range entries {
-		env, err := decodeEnvelope(e.Data)
-		if err != nil {
-			p.refuse(e.Index, err)
-			continue
-		}
-		m := message(env.Subject, env.Type, env.ID, env.Data)
-		if !p.fits(m) {
-			p.refuse(e.Index, fmt.Errorf("%d bytes are too many for the bus", len(env.Data)))
-			continue
-		}
-		future, err := p.js.PublishMsgAsync(m)
-		if err != nil {
-			return 0, err
-		}
-		flights = append(flights, flight{e.Index, future})
-	}
-	deadline, cancel := context.WithTimeout(ctx, ackTime)
-	defer cancel()
-	var errs []error
-	for _, f := range flights {
-		if err := await(deadline, f.future); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		p.Spool.Ack(f.index, time.Now())
-		p.reached.Store(time.Now().UnixNano())
-	}
-	return len(entries), errors.Join(errs...)
-}
-
-// await waits for an acknowledgement. One that says "duplicate" is as good: the bus has the message.
-func await(ctx context.Context, future jetstream.PubAckFuture) error {
-	select {
-	case <-future.Ok():
-		return nil
-	case err := <-future.Err():
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// refuse gives up an event that the bus will never take.
-func (p *Publisher) refuse(index uint64, err error) {
-	p.refused.Add(1)
-	p.log.Error("event cannot be sent", "error", err)
-	p.Spool.Ack(index, time.Time{})
-}
-
 // SetLatest replaces the newest message of a type, which is sent until the bus acknowledges it.
 func (p *Publisher) SetLatest(key, subject, typeHeader, id string, data []byte) {
 	p.mu.Lock()
-	p.latest[key] = envelope{Subject: subject, Type: typeHeader, ID: id, Data: data}
+	p.latest[key] = Envelope{Subject: subject, Type: typeHeader, ID: id, Data: data}
 	p.mu.Unlock()
 	select {
 	case p.stir <- struct{}{}:
@@ -257,22 +226,33 @@ func (p *Publisher) SetLatest(key, subject, typeHeader, id string, data []byte) 
 	}
 }
 
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
 func (p *Publisher) newest(ctx context.Context) {
+	pause := firstPause
 	for ctx.Err() == nil {
 		beat(&p.pulses.newest)
-		left := p.sendLatest(ctx)
-		pause := time.Minute
-		if left {
-			pause = time.Second
+		if !p.nc.IsConnected() {
+			wait(ctx, nil, awayPause)
+			continue
 		}
-		wait(ctx, p.stir, pause)
+		if !p.sendLatest(ctx) {
+			pause = firstPause
+			wait(ctx, p.stir, time.Minute)
+			continue
+		}
+		wait(ctx, nil, pause/2+rand.N(pause))
+		pause = min(2*pause, lastPause)
 	}
 }
 
 // sendLatest sends what is newest of each type, and tells whether something is left to send.
 func (p *Publisher) sendLatest(ctx context.Context) bool {
 	p.mu.Lock()
-	todo := make(map[string]envelope, len(p.latest))
+	todo := make(map[string]Envelope, len(p.latest))
 	for key, env := range p.latest {
 		todo[key] = env
 	}
@@ -281,16 +261,10 @@ func (p *Publisher) sendLatest(ctx context.Context) bool {
 	for key, env := range todo {
 		m := message(env.Subject, env.Type, env.ID, env.Data)
 		if p.fits(m) {
-			short, cancel := context.WithTimeout(ctx, ackTime)
-			_, err := p.js.PublishMsg(short, m, jetstream.WithRetryAttempts(0))
-			cancel()
-			if err != nil {
+			if err := p.sendOne(ctx, m); err != nil {
 				left = true
 				continue
 			}
-			p.reached.Store(time.Now().UnixNano())
-		} else {
-			p.refused.Add(1)
 		}
 		p.mu.Lock()
 		if p.latest[key].ID == env.ID {
@@ -301,16 +275,33 @@ func (p *Publisher) sendLatest(ctx context.Context) bool {
 	return left
 }
 
-// Refused is how many messages the bus could never take.
-func (p *Publisher) Refused() uint64 { return p.refused.Load() }
+func (p *Publisher) sendOne(ctx context.Context, m *nats.Msg) error {
+	if !p.nc.denied.allow(m.Subject, time.Now()) {
+		return errDenied
+	}
+	short, cancel := context.WithTimeout(ctx, ackTime)
+	defer cancel()
+	_, err := p.js.PublishMsg(short, m, jetstream.WithRetryAttempts(0))
+	if err == nil {
+		p.tookOne()
+	}
+	return err
+}
 
-// Drain waits until all is sent, but not longer than ctx.
+// Drain waits until all is sent, but not longer than ctx. While the bus is away it waits only a little: events are on
+// disk.
 func (p *Publisher) Drain(ctx context.Context) {
+	away := time.Now()
 	for ctx.Err() == nil {
 		p.mu.Lock()
 		waiting := len(p.latest)
 		p.mu.Unlock()
-		if p.nc.IsConnected() && waiting == 0 && p.Ring.Len() == 0 && p.Spool.Stats().Waiting == 0 {
+		if p.nc.IsConnected() {
+			away = time.Now()
+			if waiting == 0 && p.Ring.Len() == 0 && p.Spool.Stats().Waiting == 0 {
+				break
+			}
+		} else if time.Since(away) > time.Second {
 			break
 		}
 		wait(ctx, nil, 20*time.Millisecond)

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,9 +65,17 @@ type Config struct {
 // NATS says how to reach the bus.
 type NATS struct {
 	Servers []string `toml:"servers"`
-	// Creds and NKey are files; user and password, or a token, come from the environment.
-	Creds string `toml:"creds"`
-	NKey  string `toml:"nkey"`
+	// Discover also connects to servers that those name as members of their cluster.
+	Discover bool `toml:"discover"`
+	// Creds and NKey are files, and so are PasswordFile and TokenFile. Password and token themselves come only from
+	// the environment, HEELER_NATS_PASSWORD and HEELER_NATS_TOKEN; HEELER_NATS_USER overrides the user. Files are read
+	// at each connection, so that they can be replaced while the agent runs. $CREDENTIALS_DIRECTORY in a path stands
+	// for the folder of systemd's LoadCredential.
+	Creds        string `toml:"creds"`
+	NKey         string `toml:"nkey"`
+	User         string `toml:"user"`
+	PasswordFile string `toml:"password_file"`
+	TokenFile    string `toml:"token_file"`
 	// InboxPrefix is where replies come to; _INBOX_<node> as a token where empty.
 	InboxPrefix string `toml:"inbox_prefix"`
 	// ConnectJitter spreads the first connection of a fleet.
@@ -74,7 +84,6 @@ type NATS struct {
 	BufferSamples int `toml:"buffer_samples"`
 	TLS           TLS `toml:"tls"`
 
-	User     string `toml:"-"`
 	Password string `toml:"-"`
 	Token    string `toml:"-"`
 }
@@ -84,6 +93,8 @@ type TLS struct {
 	CA   string `toml:"ca"`
 	Cert string `toml:"cert"`
 	Key  string `toml:"key"`
+	// First begins with the handshake, for servers with handshake_first.
+	First bool `toml:"first"`
 }
 
 // Kmsg is the kernel log.
@@ -143,7 +154,7 @@ func Default() Config {
 	return Config{
 		StateDir: "/var/lib/heeler-agent", ControlSocket: "/run/heeler-agent/control.sock", Proc: "/proc", Sys: "/sys",
 		Interval: second(1), Window: second(10), StatusInterval: second(30),
-		NATS:       NATS{Servers: []string{"nats://127.0.0.1:4222"}, ConnectJitter: second(2), BufferSamples: 512},
+		NATS:       NATS{Servers: []string{"nats://127.0.0.1:4222"}, Discover: true, ConnectJitter: second(10), BufferSamples: 512},
 		Kmsg:       Kmsg{Path: "/dev/kmsg", FloodInterval: second(10)},
 		NVML:       NVML{GPM: true, HangAfter: second(3), Retry: second(30)},
 		IB:         IB{Interval: second(10)},
@@ -173,12 +184,47 @@ func Load(path string, settings []string, getenv func(string) string) (Config, e
 		}
 		faults = append(faults, c.merge("-set "+s, text)...)
 	}
-	c.NATS.User = getenv("HEELER_NATS_USER")
+	if user := getenv("HEELER_NATS_USER"); user != "" {
+		c.NATS.User = user
+	}
 	c.NATS.Password = getenv("HEELER_NATS_PASSWORD")
 	c.NATS.Token = getenv("HEELER_NATS_TOKEN")
+	c.NATS.expand(getenv)
 	faults = append(faults, c.complete()...)
 	faults = append(faults, c.check()...)
 	return c, errors.Join(faults...)
+}
+
+// expand puts the folder of systemd's credentials into the paths that name it.
+func (n *NATS) expand(getenv func(string) string) {
+	folder := func(name string) string {
+		if name == "CREDENTIALS_DIRECTORY" {
+			return getenv(name)
+		}
+		return "$" + name
+	}
+	for _, path := range []*string{
+		&n.Creds, &n.NKey, &n.PasswordFile, &n.TokenFile, &n.TLS.CA, &n.TLS.Cert, &n.TLS.Key,
+	} {
+		*path = os.Expand(*path, folder)
+	}
+}
+
+// identities are the ways to say who the agent is that are in use.
+func (n *NATS) identities() []string {
+	var all []string
+	for _, way := range []struct {
+		name  string
+		given bool
+	}{
+		{"creds", n.Creds != ""}, {"nkey", n.NKey != ""}, {"user", n.User != ""},
+		{"token", n.Token != "" || n.TokenFile != ""},
+	} {
+		if way.given {
+			all = append(all, way.name)
+		}
+	}
+	return all
 }
 
 // merge reads TOML over what is there.
@@ -265,7 +311,12 @@ func (c *Config) check() []error {
 	fault(c.Interval.Duration > 0 && c.Window.Duration%c.Interval.Duration != 0,
 		"window: %s is not a multiple of interval %s", c.Window, c.Interval)
 	fault(len(c.NATS.Servers) == 0, "nats.servers: none")
-	fault(c.NATS.Creds != "" && c.NATS.NKey != "", "nats: both creds and nkey are given")
+	if ways := c.NATS.identities(); len(ways) > 1 {
+		fault(true, "nats: %s are given; one is enough", strings.Join(ways, " and "))
+	}
+	fault(c.NATS.Password != "" && c.NATS.PasswordFile != "", "nats: both password_file and HEELER_NATS_PASSWORD are given")
+	fault(c.NATS.Token != "" && c.NATS.TokenFile != "", "nats: both token_file and HEELER_NATS_TOKEN are given")
+	fault((c.NATS.Password != "" || c.NATS.PasswordFile != "") && c.NATS.User == "", "nats.user: missing beside the password")
 	fault((c.NATS.TLS.Cert == "") != (c.NATS.TLS.Key == ""), "nats.tls: cert and key go together")
 	fault(c.NATS.BufferSamples < 1, "nats.buffer_samples: less than one")
 	fault(c.Spool.MaxBytes < 1<<16, "spool.max_bytes: less than 64 KiB")
@@ -278,9 +329,16 @@ func (c *Config) check() []error {
 
 // Print writes the configuration in force as TOML, without secrets.
 func (c *Config) Print() (string, error) {
+	shown := *c
+	shown.NATS.Servers = slices.Clone(c.NATS.Servers)
+	for i, server := range shown.NATS.Servers {
+		if u, err := url.Parse(server); err == nil && u.User != nil {
+			shown.NATS.Servers[i] = u.Redacted()
+		}
+	}
 	var b bytes.Buffer
 	e := toml.NewEncoder(&b)
 	e.Indent = ""
-	err := e.Encode(c)
+	err := e.Encode(shown)
 	return b.String(), err
 }

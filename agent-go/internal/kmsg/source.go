@@ -42,6 +42,9 @@ type Options struct {
 	Boot      string
 	GPUs      GPUs      // nil for none
 	Witnesses Witnesses // nil for none
+	// Durable tells whether all events emitted so far would survive the end of the process; until then the position
+	// is not kept, so that their records are read again. Nil for always.
+	Durable func() bool
 	// Ready is closed when the GPUs are known; the start waits for it a little, since old lines need their UUIDs.
 	Ready <-chan struct{}
 	Log   *slog.Logger
@@ -81,6 +84,7 @@ type run struct {
 	live    bool     // the backlog is read
 	overrun bool     // the ring overwrote records since the last one read
 	savedAt time.Time
+	unsaved bool // the position could not be kept
 }
 
 // Run implements [collector.Source].
@@ -174,17 +178,21 @@ func (r *run) timers(now time.Time) error {
 	}
 	if now.Sub(r.savedAt) >= saveTime {
 		r.savedAt = now
-		return r.save()
+		r.save()
 	}
 	return nil
 }
 
 func (r *run) finish() error {
-	return errors.Join(r.pass(r.folder.flush()), r.unparkAll(), r.sendAll(r.gate.flush()), r.save())
+	err := errors.Join(r.pass(r.folder.flush()), r.unparkAll(), r.sendAll(r.gate.flush()))
+	if err == nil {
+		r.save()
+	}
+	return err
 }
 
 // save keeps the position behind all that was emitted, and before all that is still held or only counted.
-func (r *run) save() error {
+func (r *run) save() {
 	safe := r.seen
 	if oldest, ok := r.gate.oldest(); ok && oldest.Ordinal < safe.Ordinal {
 		safe = oldest
@@ -199,11 +207,21 @@ func (r *run) save() error {
 			safe = p.event.before
 		}
 	}
-	if safe == r.state.Position {
-		return nil
+	if safe == r.state.Position || r.Durable != nil && !r.Durable() {
+		return
 	}
-	r.state.Position = safe
-	return r.store.save(r.state)
+	state := r.state
+	state.Position = safe
+	// A position that cannot be kept stops nothing: the next run reads some records twice, and their events have the
+	// same ids again.
+	err := r.store.save(state)
+	if err == nil {
+		r.state = state
+	}
+	if (err != nil) != r.unsaved {
+		r.unsaved = err != nil
+		r.Log.Warn("the position in the kernel log", "kept", err == nil, "error", err)
+	}
 }
 
 // record takes one record of the log.

@@ -10,12 +10,13 @@ import (
 
 func open(t *testing.T, dir string, o Options) *Spool {
 	t.Helper()
-	s, err := Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Open(dir, o)
+	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
+
+// kill leaves the spool as the end of its process would.
+func kill(s *Spool) { s.unlock() }
 
 func fill(t *testing.T, s *Spool, from, to int) {
 	t.Helper()
@@ -28,11 +29,7 @@ func fill(t *testing.T, s *Spool, from, to int) {
 
 func take(t *testing.T, s *Spool, n int) []Entry {
 	t.Helper()
-	got, err := s.Next(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
+	return s.Next(n)
 }
 
 func expect(t *testing.T, got []Entry, from, to int) {
@@ -49,8 +46,10 @@ func expect(t *testing.T, got []Entry, from, to int) {
 
 func TestRecordsSurviveAKill(t *testing.T) {
 	dir := t.TempDir()
-	fill(t, open(t, dir, Options{}), 0, 10) // never closed
 	s := open(t, dir, Options{})
+	fill(t, s, 0, 10)
+	kill(s)
+	s = open(t, dir, Options{})
 	expect(t, take(t, s, 100), 0, 10)
 	fill(t, s, 10, 12)
 	expect(t, take(t, s, 100), 10, 12)
@@ -101,18 +100,14 @@ func TestAcknowledgedRecordsStayForTheGraceTime(t *testing.T) {
 	fill(t, s, 0, 3)
 	got := take(t, s, 100)
 	now := time.Unix(1000, 0)
-	s.Ack(got[0].Index, now)
-	s.Ack(got[2].Index, now)
-	if err := s.Tidy(now.Add(500 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	s.Ack(got[0], now)
+	s.Ack(got[2], now)
+	s.Tidy(now.Add(500 * time.Millisecond))
 	s.Rewind(true) // the bus came back and may have forgotten
 	expect(t, take(t, s, 100), 0, 3)
-	s.Ack(got[0].Index, now)
-	s.Ack(got[2].Index, now)
-	if err := s.Tidy(now.Add(2 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	s.Ack(got[0], now)
+	s.Ack(got[2], now)
+	s.Tidy(now.Add(2 * time.Second))
 	s.Rewind(true)
 	expect(t, take(t, s, 100), 1, 3) // behind the one that is missing an acknowledgement nothing goes
 	if st := s.Stats(); st.Waiting != 2 {
@@ -126,11 +121,9 @@ func TestWhatIsDoneWithDoesNotComeBack(t *testing.T) {
 	fill(t, s, 0, 10)
 	now := time.Unix(1000, 0)
 	for _, e := range take(t, s, 7) {
-		s.Ack(e.Index, now)
+		s.Ack(e, now)
 	}
-	if err := s.Tidy(now.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	s.Tidy(now.Add(time.Minute))
 	_ = s.Close()
 	expect(t, take(t, open(t, dir, Options{}), 100), 7, 10)
 }
@@ -140,11 +133,9 @@ func TestNumbersGoOnAfterAllIsDone(t *testing.T) {
 	s := open(t, dir, Options{})
 	fill(t, s, 0, 5)
 	for _, e := range take(t, s, 100) {
-		s.Ack(e.Index, time.Unix(1, 0))
+		s.Ack(e, time.Unix(1, 0))
 	}
-	if err := s.Tidy(time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	s.Tidy(time.Now())
 	if st := s.Stats(); st.Bytes != 0 || st.Waiting != 0 {
 		t.Errorf("got %+v", st)
 	}
@@ -176,7 +167,7 @@ func TestASpoolThatIsSentWhileItIsFullGoesOn(t *testing.T) {
 	got := take(t, s, 5)
 	fill(t, s, 20, 200)
 	for _, e := range got {
-		s.Ack(e.Index, time.Now())
+		s.Ack(e, time.Now())
 	}
 	st := s.Stats()
 	left := take(t, s, 1000)

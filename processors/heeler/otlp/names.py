@@ -256,6 +256,7 @@ AGENT: Final[Mapping[str, Metric]] = {
     "goroutines": _level("heeler.agent.goroutines", "{goroutine}"),
     "open_fds": _level("heeler.agent.open_files", "{file}"),
     "clock_offset_ns": _gauge("heeler.agent.clock.offset", "s", None, NS),
+    "clock_offset_error_ns": _gauge("heeler.agent.clock.offset.error", "s", None, NS),
 }
 COLLECTOR: Final[Mapping[str, Metric]] = {
     "readings": _counter("heeler.agent.collector.readings", "{reading}"),

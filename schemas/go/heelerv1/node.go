@@ -310,6 +310,8 @@ type AgentStatus struct {
 	IntervalNS *uint64 `msg:"interval_ns,omitempty"`
 	// ClockOffsetNS is the clock of the node minus that of the bus server.
 	ClockOffsetNS *int64 `msg:"clock_offset_ns,omitempty"`
+	// ClockOffsetErrorNS is how far off that may be.
+	ClockOffsetErrorNS *uint64 `msg:"clock_offset_error_ns,omitempty"`
 	// Inventory is the digest of the newest Inventory.
 	Inventory string `msg:"inventory,omitempty"`
 	// Collectors are by name.

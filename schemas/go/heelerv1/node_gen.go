@@ -261,8 +261,8 @@ func (z *AerCounters) Msgsize() (s int) {
 func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(20)
-	var zb0001Mask uint32 /* 20 bits */
+	zb0001Len := uint32(21)
+	var zb0001Mask uint32 /* 21 bits */
 	_ = zb0001Mask
 	if z.Version == "" {
 		zb0001Len--
@@ -280,41 +280,45 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 		zb0001Len--
 		zb0001Mask |= 0x200
 	}
-	if z.Inventory == "" {
+	if z.ClockOffsetErrorNS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x400
 	}
-	if z.DroppedSamples == nil {
+	if z.Inventory == "" {
 		zb0001Len--
-		zb0001Mask |= 0x1000
+		zb0001Mask |= 0x800
 	}
-	if z.SpoolEvents == nil {
+	if z.DroppedSamples == nil {
 		zb0001Len--
 		zb0001Mask |= 0x2000
 	}
-	if z.SpoolBytes == nil {
+	if z.SpoolEvents == nil {
 		zb0001Len--
 		zb0001Mask |= 0x4000
 	}
-	if z.DroppedEvents == nil {
+	if z.SpoolBytes == nil {
 		zb0001Len--
 		zb0001Mask |= 0x8000
 	}
-	if z.CPUS == nil {
+	if z.DroppedEvents == nil {
 		zb0001Len--
 		zb0001Mask |= 0x10000
 	}
-	if z.RSSBytes == nil {
+	if z.CPUS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x20000
 	}
-	if z.Goroutines == nil {
+	if z.RSSBytes == nil {
 		zb0001Len--
 		zb0001Mask |= 0x40000
 	}
-	if z.OpenFDs == nil {
+	if z.Goroutines == nil {
 		zb0001Len--
 		zb0001Mask |= 0x80000
+	}
+	if z.OpenFDs == nil {
+		zb0001Len--
+		zb0001Mask |= 0x100000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -372,6 +376,15 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 			}
 		}
 		if (zb0001Mask & 0x400) == 0 { // if not omitted
+			// string "clock_offset_error_ns"
+			o = append(o, 0xb5, 0x63, 0x6c, 0x6f, 0x63, 0x6b, 0x5f, 0x6f, 0x66, 0x66, 0x73, 0x65, 0x74, 0x5f, 0x65, 0x72, 0x72, 0x6f, 0x72, 0x5f, 0x6e, 0x73)
+			if z.ClockOffsetErrorNS == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.ClockOffsetErrorNS)
+			}
+		}
+		if (zb0001Mask & 0x800) == 0 { // if not omitted
 			// string "inventory"
 			o = append(o, 0xa9, 0x69, 0x6e, 0x76, 0x65, 0x6e, 0x74, 0x6f, 0x72, 0x79)
 			o = msgp.AppendString(o, z.Inventory)
@@ -387,7 +400,7 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				return
 			}
 		}
-		if (zb0001Mask & 0x1000) == 0 { // if not omitted
+		if (zb0001Mask & 0x2000) == 0 { // if not omitted
 			// string "dropped_samples"
 			o = append(o, 0xaf, 0x64, 0x72, 0x6f, 0x70, 0x70, 0x65, 0x64, 0x5f, 0x73, 0x61, 0x6d, 0x70, 0x6c, 0x65, 0x73)
 			if z.DroppedSamples == nil {
@@ -396,7 +409,7 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.DroppedSamples)
 			}
 		}
-		if (zb0001Mask & 0x2000) == 0 { // if not omitted
+		if (zb0001Mask & 0x4000) == 0 { // if not omitted
 			// string "spool_events"
 			o = append(o, 0xac, 0x73, 0x70, 0x6f, 0x6f, 0x6c, 0x5f, 0x65, 0x76, 0x65, 0x6e, 0x74, 0x73)
 			if z.SpoolEvents == nil {
@@ -405,7 +418,7 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.SpoolEvents)
 			}
 		}
-		if (zb0001Mask & 0x4000) == 0 { // if not omitted
+		if (zb0001Mask & 0x8000) == 0 { // if not omitted
 			// string "spool_bytes"
 			o = append(o, 0xab, 0x73, 0x70, 0x6f, 0x6f, 0x6c, 0x5f, 0x62, 0x79, 0x74, 0x65, 0x73)
 			if z.SpoolBytes == nil {
@@ -414,7 +427,7 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.SpoolBytes)
 			}
 		}
-		if (zb0001Mask & 0x8000) == 0 { // if not omitted
+		if (zb0001Mask & 0x10000) == 0 { // if not omitted
 			// string "dropped_events"
 			o = append(o, 0xae, 0x64, 0x72, 0x6f, 0x70, 0x70, 0x65, 0x64, 0x5f, 0x65, 0x76, 0x65, 0x6e, 0x74, 0x73)
 			if z.DroppedEvents == nil {
@@ -423,7 +436,7 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.DroppedEvents)
 			}
 		}
-		if (zb0001Mask & 0x10000) == 0 { // if not omitted
+		if (zb0001Mask & 0x20000) == 0 { // if not omitted
 			// string "cpu_s"
 			o = append(o, 0xa5, 0x63, 0x70, 0x75, 0x5f, 0x73)
 			if z.CPUS == nil {
@@ -436,7 +449,7 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x20000) == 0 { // if not omitted
+		if (zb0001Mask & 0x40000) == 0 { // if not omitted
 			// string "rss_bytes"
 			o = append(o, 0xa9, 0x72, 0x73, 0x73, 0x5f, 0x62, 0x79, 0x74, 0x65, 0x73)
 			if z.RSSBytes == nil {
@@ -445,7 +458,7 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.RSSBytes)
 			}
 		}
-		if (zb0001Mask & 0x40000) == 0 { // if not omitted
+		if (zb0001Mask & 0x80000) == 0 { // if not omitted
 			// string "goroutines"
 			o = append(o, 0xaa, 0x67, 0x6f, 0x72, 0x6f, 0x75, 0x74, 0x69, 0x6e, 0x65, 0x73)
 			if z.Goroutines == nil {
@@ -454,7 +467,7 @@ func (z *AgentStatus) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.Goroutines)
 			}
 		}
-		if (zb0001Mask & 0x80000) == 0 { // if not omitted
+		if (zb0001Mask & 0x100000) == 0 { // if not omitted
 			// string "open_fds"
 			o = append(o, 0xa8, 0x6f, 0x70, 0x65, 0x6e, 0x5f, 0x66, 0x64, 0x73)
 			if z.OpenFDs == nil {
@@ -575,6 +588,23 @@ func (z *AgentStatus) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				*z.ClockOffsetNS, bts, err = msgp.ReadInt64Bytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "ClockOffsetNS")
+					return
+				}
+			}
+		case "clock_offset_error_ns":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.ClockOffsetErrorNS = nil
+			} else {
+				if z.ClockOffsetErrorNS == nil {
+					z.ClockOffsetErrorNS = new(uint64)
+				}
+				*z.ClockOffsetErrorNS, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "ClockOffsetErrorNS")
 					return
 				}
 			}
@@ -779,6 +809,12 @@ func (z *AgentStatus) Msgsize() (s int) {
 		s += msgp.NilSize
 	} else {
 		s += msgp.Int64Size
+	}
+	s += 22
+	if z.ClockOffsetErrorNS == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
 	}
 	s += 10 + msgp.StringPrefixSize + len(z.Inventory) + 11 + msgp.MapHeaderSize
 	if z.Collectors != nil {

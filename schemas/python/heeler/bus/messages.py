@@ -124,6 +124,7 @@ class AgentStatus(TypedDict, total=False):
     started_ts: int
     interval_ns: int
     clock_offset_ns: int
+    clock_offset_error_ns: int
     inventory: str
     collectors: Required[dict[str, dict[str, Any]]]
     dropped_samples: int
@@ -463,6 +464,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'started_ts': Int(0, None),
             'interval_ns': Int(0, None),
             'clock_offset_ns': Int(None, None),
+            'clock_offset_error_ns': Int(0, None),
             'inventory': Str(0),
             'collectors': Map(Obj({'state': Enum(('ok', 'absent', 'failing', 'hung', 'off', 'unknown')), 'why': Str(0), 'last_success_ts': Int(0, None), 'duration_ns': Int(0, None), 'readings': Int(0, None), 'failures': Int(0, None), 'skipped': Int(0, None), 'counts': Map(Int(0, None))}, [])),
             'dropped_samples': Int(0, None),
