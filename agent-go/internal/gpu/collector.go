@@ -38,6 +38,8 @@ type Options struct {
 	// MemoryPath is where the GPUs of this boot are remembered; empty for nowhere.
 	MemoryPath string
 	Boot       string
+	// Profiles is asked for the profiling columns of GPUs that have no performance monitor; nil for none.
+	Profiles Profiles
 	// OnInventory hears of the GPUs whenever they change.
 	OnInventory func(gpus []heelerv1.Gpu, versions nvml.Versions)
 	Log         *slog.Logger
@@ -50,6 +52,7 @@ type Collector struct {
 	memory  memory
 
 	profiling atomic.Int32 // nvml.OK, or the status that stands for "not now"
+	claims    claims       // who profiles which GPU
 
 	mu       sync.Mutex // guards what follows
 	gpus     []*gpu
@@ -239,7 +242,9 @@ func (c *Collector) publish(emit collector.Emit) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return emit(build(rows, c.windowEnd, c.Window, reads, c.JobOf))
+	s := build(rows, c.windowEnd, c.Window, reads, c.JobOf)
+	fill(s, c.Profiles)
+	return emit(s)
 }
 
 // complain says which GPUs do not answer.

@@ -117,7 +117,7 @@ func (c *Collector) merge(now []found) bool {
 	for i := range now {
 		f := &now[i]
 		if _, isNew := shown[f.identity.UUID]; isNew {
-			g := &gpu{identity: f.identity, window: newWindow(), meter: newMeter(f.dev, f.identity.UUID, &c.profiling)}
+			g := &gpu{identity: f.identity, window: newWindow(), meter: newMeter(f.dev, f.identity.UUID, &c.profiling, &c.claims)}
 			c.gpus = append(c.gpus, g)
 			changed = true
 		}
@@ -141,7 +141,7 @@ func (c *Collector) refresh(g *gpu, f *found) bool {
 		return true
 	}
 	// The old meter's samples are not freed: that is a call into a driver that has just changed under us.
-	g.meter, g.lost = newMeter(f.dev, f.identity.UUID, &c.profiling), false
+	g.meter, g.lost = newMeter(f.dev, f.identity.UUID, &c.profiling, &c.claims), false
 	return true
 }
 

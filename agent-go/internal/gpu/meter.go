@@ -36,9 +36,10 @@ type meter struct {
 	calling atomic.Pointer[string]
 }
 
-func newMeter(dev nvml.Device, uuid string, profiling *atomic.Int32) *meter {
+func newMeter(dev nvml.Device, uuid string, profiling *atomic.Int32, claims *claims) *meter {
 	return &meter{
-		dev: dev, uuid: uuid, fast: everyTick(), slow: everyWindow(), perf: perfMonitor{allowed: profiling},
+		dev: dev, uuid: uuid, fast: everyTick(), slow: everyWindow(),
+		perf: perfMonitor{allowed: profiling, uuid: uuid, claims: claims},
 	}
 }
 

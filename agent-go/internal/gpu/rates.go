@@ -19,6 +19,8 @@ const retryWindows = 30
 // perfMonitor averages the profiling metrics over a window: a sample at the end of each, the difference to the last.
 type perfMonitor struct {
 	allowed  *atomic.Int32 // of the whole node: nvml.OK, or why not now
+	uuid     string
+	claims   *claims
 	profiler nvml.Profiler
 	why      nvml.Status
 	wait     int
@@ -75,8 +77,13 @@ func (p *perfMonitor) sample(d nvml.Device) nvml.Status {
 			return p.why
 		}
 		p.wait = retryWindows
+		if !p.claims.take(p.uuid, monitor) {
+			p.why = nvml.NotSupported // as it was when it was lent
+			return p.why
+		}
 		if p.profiler, p.why = d.Profiler(); p.why != nvml.OK {
 			p.profiler = nil
+			p.claims.free(p.uuid, monitor)
 			return p.why
 		}
 	}
@@ -94,6 +101,7 @@ func (p *perfMonitor) close() {
 	if p.profiler != nil {
 		p.profiler.Close()
 		p.profiler = nil
+		p.claims.free(p.uuid, monitor)
 	}
 }
 
