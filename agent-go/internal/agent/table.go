@@ -13,16 +13,23 @@ import (
 	"heeler.dev/agent-go/internal/ib"
 	"heeler.dev/agent-go/internal/kmsg"
 	"heeler.dev/agent-go/internal/nvml"
+	"heeler.dev/agent-go/internal/nvmlevents"
+	"heeler.dev/agent-go/internal/witness"
+	"heeler.dev/schemas/go/heelerv1"
 )
 
 // parts are the collectors of one agent.
 type parts struct {
 	gpu  *gpu.Collector
 	kmsg *kmsg.Source
-	ib   *ib.Collector
-	host *host.Collector
-	inv  *inventory
-	jobs *hostfs.Jobs
+	nvml *nvml.Shared
+	book *nvmlevents.Book
+	// events hears of XIDs by another way than the kernel log.
+	events *nvmlevents.Source
+	ib     *ib.Collector
+	host   *host.Collector
+	inv    *inventory
+	jobs   *hostfs.Jobs
 }
 
 const (
@@ -32,12 +39,18 @@ const (
 
 func newParts(c *config.Config, lib nvml.Library, log *slog.Logger) *parts {
 	node := hostfs.Host{Proc: c.Proc, Sys: c.Sys}
-	p := &parts{inv: newInventory(node.KernelRelease(), c.Collectors.NVML), jobs: hostfs.NewJobs(node)}
+	p := &parts{
+		inv: newInventory(node.KernelRelease(), c.Collectors.NVML), jobs: hostfs.NewJobs(node),
+		nvml: nvml.Share(lib), book: witness.New[*heelerv1.KernelEvent](),
+	}
 	s := gpuSettings(c)
 	p.gpu = gpu.New(gpu.Options{
-		Library: lib, Window: s.Window, HangAfter: s.HangAfter, Patience: s.Patience, Retry: s.Retry, Profile: s.Profile,
+		Library: p.nvml.Owner(), Window: s.Window, HangAfter: s.HangAfter, Patience: s.Patience, Retry: s.Retry, Profile: s.Profile,
 		JobOf: p.jobs.Of, PIDMax: node.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
 		OnInventory: p.inv.setGPUs, Log: log,
+	})
+	p.events = nvmlevents.New(nvmlevents.Options{
+		Library: p.nvml.Guest(), Book: p.book, FloodInterval: c.Kmsg.FloodInterval.Duration, Log: log,
 	})
 	p.host = host.New(host.Options{Proc: c.Proc, Sys: c.Sys, Jobs: p.jobs})
 	p.renew(c, log)
@@ -68,6 +81,12 @@ func (p *parts) renew(c *config.Config, log *slog.Logger) {
 	if c.Collectors.NVML {
 		options.GPUs = p.gpu
 	}
+	if c.Collectors.NVML && c.Collectors.NVMLEvents {
+		options.Witnesses = p.book
+	}
+	if !c.Collectors.Kmsg {
+		p.book.SetLog(witness.Gone)
+	}
 	p.kmsg = kmsg.New(options)
 }
 
@@ -79,6 +98,10 @@ func (p *parts) table(c *config.Config) []collector.Entry {
 			Off: !c.Collectors.NVML, HoldsGPUs: true,
 		},
 		{Name: "kmsg", Every: time.Second, Source: p.kmsg, Off: !c.Collectors.Kmsg},
+		{
+			Name: "nvml_events", Every: time.Second, Source: p.events, HoldsGPUs: true,
+			Off: !c.Collectors.NVML || !c.Collectors.NVMLEvents,
+		},
 		{Name: "ib", Every: c.IB.Interval.Duration, Collector: p.ib, Off: !c.Collectors.IB},
 		{Name: "host", Every: c.Host.Interval.Duration, Collector: p.host, Off: !c.Collectors.Host},
 		{Name: "inventory", Every: inventoryEvery, Collector: p.inv},

@@ -140,6 +140,8 @@ type Collectors struct {
 	Kmsg bool `toml:"kmsg"`
 	IB   bool `toml:"ib"`
 	Host bool `toml:"host"`
+	// NVMLEvents is the second source of XIDs; it needs nvml.
+	NVMLEvents bool `toml:"nvml_events"`
 }
 
 // Log is how the agent speaks.
@@ -160,7 +162,7 @@ func Default() Config {
 		IB:         IB{Interval: second(10)},
 		Host:       Host{Interval: second(10)},
 		Spool:      Spool{MaxBytes: 32 << 20, Grace: second(3)},
-		Collectors: Collectors{NVML: true, Kmsg: true, IB: true, Host: true},
+		Collectors: Collectors{NVML: true, Kmsg: true, IB: true, Host: true, NVMLEvents: true},
 		Log:        Log{Format: "text", Level: "info"},
 	}
 }
