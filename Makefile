@@ -7,7 +7,7 @@ export GOTOOLCHAIN := local
 # NVML's header marks old calls as deprecated; the bindings name them all.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
-.PHONY: help setup demo test test-py test-go lint fmt types gen gen-check check bench soak device-check clean
+.PHONY: help setup demo packages test test-py test-go lint fmt types gen gen-check check bench soak device-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ setup: ## Set up .venv, bin/heeler-agent and bin/nats-server; does only what is 
 
 demo: setup ## A cluster on this machine: faults are injected and the story is told (DEMO=once, FAULTS=none, NODES=64, SEED=1)
 	@$(PY) -m heeler.sim.demo
+
+packages: setup ## .deb and .rpm of the node agent, for amd64 and arm64, into dist/
+	@deploy/packages/build.sh
 
 test: setup ## All tests that can run here
 	@$(MAKE) -s test-go test-py
@@ -62,4 +65,4 @@ device-check: setup ## On a machine with a GPU: the agent beside nvidia-smi, and
 	@$(PY) bench/device_check.py || [ $$? -eq 77 ]
 
 clean: ## Remove what setup made
-	rm -rf .venv bin build tests/fakes/nvml/build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv bin build dist tests/fakes/nvml/build .mypy_cache .ruff_cache .pytest_cache

@@ -27,7 +27,43 @@ def missing_agent() -> str | None:
     return None if agent.exists() else "bin/heeler-agent is not built: Go 1.24 and a C compiler are needed"
 
 
-NEEDS: dict[str, Callable[[], str | None]] = {"slurm": missing_slurm, "agent": missing_agent}
+def missing_packages() -> str | None:
+    """Return why there are no packages to look at, or None."""
+    root = Path(__file__).resolve().parents[2]
+    if not list((root / "dist").glob("heeler-agent*_arm64.deb")):
+        return "`make packages` has built none for both architectures"
+    return missing_program("dpkg-deb", "rpm")
+
+
+def missing_program(*names: str) -> str | None:
+    """Return which programs are not installed, or None."""
+    absent = [name for name in names if shutil.which(name) is None]
+    return f"not installed: {', '.join(absent)}" if absent else None
+
+
+def missing_root() -> str | None:
+    """Return why no other user can be played, or None."""
+    return "needs root" if os.geteuid() != 0 else missing_program("setpriv")
+
+
+def missing_overlay() -> str | None:
+    """Return why no file system can be laid over ours, or None."""
+    if os.geteuid() != 0:
+        return "mounting needs root"
+    known = "overlay" in Path("/proc/filesystems").read_text()
+    return None if known else "this kernel has no overlay file system"
+
+
+NEEDS: dict[str, Callable[[], str | None]] = {
+    "slurm": missing_slurm,
+    "agent": missing_agent,
+    "packages": missing_packages,
+    "root": missing_root,
+    "overlay": missing_overlay,
+    "lintian": lambda: missing_program("lintian"),
+    "systemd": lambda: missing_program("systemd-analyze"),
+    "arm": lambda: missing_program("qemu-aarch64-static", "aarch64-linux-gnu-gcc"),
+}
 
 
 def need(what: str) -> None:

@@ -1,11 +1,15 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/BurntSushi/toml"
 )
 
 func load(t *testing.T, text string, settings ...string) (Config, error) {
@@ -81,6 +85,37 @@ func TestThePrintedConfigurationHasNoSecretsAndCanBeRead(t *testing.T) {
 	}
 	if _, err := load(t, text); err != nil {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestTheFileOfThePackagesHasEveryKeyWithItsDefault keeps deploy/packages/agent.toml true.
+func TestTheFileOfThePackagesHasEveryKeyWithItsDefault(t *testing.T) {
+	data, err := os.ReadFile("../../../deploy/packages/agent.toml")
+	if err != nil {
+		t.Skip("no packages beside this module")
+	}
+	text := regexp.MustCompile(`(?m)^#(\w)`).ReplaceAllString(string(data), "$1")
+	var got Config
+	meta, err := toml.Decode(text, &got)
+	if err != nil || len(meta.Undecoded()) > 0 {
+		t.Fatalf("%v, unknown keys %v", err, meta.Undecoded())
+	}
+	var all Config
+	printed, err := (&all).Print()
+	if err != nil {
+		t.Fatal(err)
+	}
+	every, err := toml.Decode(printed, &all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range every.Keys() {
+		if !meta.IsDefined(key...) {
+			t.Errorf("not there: %s", key)
+		}
+	}
+	if got, want := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", Default()); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 

@@ -122,13 +122,13 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) (a Answer) {
 	if err != nil {
 		return Refuse("who asks is not known: %v", err)
 	}
-	if !allowed(peer, groups) {
+	r, err := readRequest(conn) // also of those who may not: one that is cut off while it writes has no answer
+	switch {
+	case err != nil:
+		return Refuse("%v", err)
+	case !allowed(peer, groups):
 		s.log.Warn("control request refused", "from", peer.String())
 		return Refuse("uid %d may not control this agent: only root, its own user and its own group may", peer.UID)
-	}
-	r, err := readRequest(conn)
-	if err != nil {
-		return Refuse("%v", err)
 	}
 	return s.handle(ctx, r, peer)
 }
