@@ -1,6 +1,7 @@
 """Engine against a bare nats-py loop on the same bytes, in one run.
 
-Each contender reads the same stream of GpuSamples (8 GPUs, 24 columns, about 2.3 kB) in a process of its own:
+Each contender reads the same stream of GpuSamples (8 GPUs, every column of the contract, about 6 kB) in a process of
+its own:
 
     bare             nats-py alone, a continuous pull: receive, decode, encode, publish
     bare-jobs        the same with the JobSamples that detect reads
@@ -42,16 +43,13 @@ from heeler.engine import NOTHING, Event, Inbound, Input, Result
 from heeler.engine.shared import Shared
 from heeler.engine.standby import Standby
 from heeler.enrich import EnrichStep
+from heeler.otlp.names import GPU
 
 NODES, WINDOWS, ROUNDS = 12_500, 4, 3
 WARM_UP = NODES  # the first window fills caches and states; it is not measured
 MESSAGES = NODES * WINDOWS
 WINDOW_NS = 10_000_000_000
-MEAN = ("power_w", "temp_c", "mem_temp_c", "sm_clock_mhz", "mem_clock_mhz", "util_ratio", "mem_util_ratio",
-        "sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "fb_used_bytes", "pcie_tx_bytes_per_s",
-        "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")  # fmt: skip
-LAST = ("clock_event_reasons", "ecc_corrected_volatile", "ecc_uncorrected_volatile", "pcie_gen", "pcie_width",
-        "pcie_replays", "energy_j", "remap_pending", "violation_thermal_ns")  # fmt: skip
+OFF = ("mig_mode", "recovery_action")
 
 
 def gpu_sample(node: int, window: int, start_ns: int) -> bytes:
@@ -62,8 +60,11 @@ def gpu_sample(node: int, window: int, start_ns: int) -> bytes:
         "seq": window + 1, "window_ns": WINDOW_NS, "reads": 10,
         "gpu": {"uuid": [f"GPU-{node:08x}-0000-0000-0000-{gpu:012x}" for gpu in range(8)], "index": list(range(8)),
                 "minor": list(range(8)), "model": ["NVIDIA H100 80GB HBM3"] * 8},
-        "mean": {column: [(0.9 if "ratio" in column else 650.5) * w for w in wobble] for column in MEAN},
-        "last": {column: [4] * 8 for column in LAST},
+        **{
+            group: {column: [(0.9 if "ratio" in column else 650.5) * w for w in wobble] for column in GPU[group]}
+            for group in ("mean", "min", "max")
+        },
+        "last": {column: [0 if column in OFF else 4] * 8 for column in GPU["last"]},
         "state": ["ok"] * 8,
     }  # fmt: skip
     return encode("GpuSample", message)

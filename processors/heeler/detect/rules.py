@@ -1,13 +1,17 @@
 """The table of rules: which family of keys each lives in, what it reads, what it says, how far back it remembers.
 
+A rule sees the columns of a sample that some rule has declared, and no others: what nobody declares is not decoded.
+
 To add a rule: one file with its state class, a line here, thresholds with a reason in ``defaults.toml``, and tests
 of its traps. A family's state calls its rules (see `step`); nothing else needs to know of them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from heeler.bus import Choice
+from heeler.detect import windows
 from heeler.detect.thresholds import Thresholds
 
 Family = Literal["job", "node", "cluster"]
@@ -22,6 +26,7 @@ class Rule:
     reads: frozenset[str]
     says: frozenset[str]
     memory_s: Callable[[Thresholds], float]
+    columns: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of a JobSample, by group
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -31,6 +36,11 @@ RULES: Final[tuple[Rule, ...]] = (
         reads=frozenset(("JobSample", "JobEvent", "JobKernelEvent", "Finding")),
         says=frozenset(("gpu_lag", "job_slow")),
         memory_s=lambda t: t.lag.memory_s,
+        columns={
+            "mean": frozenset(windows.MEANS),
+            "last": frozenset((*windows.COUNTERS, *windows.STEADY, "mig_mode")),
+            "gpu": frozenset(("index", "pci", "model", "parent")),
+        },
     ),
     Rule(
         name="xid",
@@ -41,6 +51,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=frozenset(("xid", "sxid", "gpu_lost")),
         # What is older stands in findings, which are read back whatever their age.
         memory_s=lambda t: max(t.xid.burst_s, t.xid.soft_close_s, t.xid.lost_clear_s) + 60.0,
+        columns={"last": frozenset(("recovery_action",)), "gpu": frozenset(("parent",))},
     ),
     Rule(
         name="ib",
@@ -56,6 +67,14 @@ RULES: Final[tuple[Rule, ...]] = (
         says=frozenset(("agent_silent",)),
         memory_s=lambda t: 2 * max(t.agent.silent_after_s, t.agent.silent_intervals * t.agent.default_interval_s),
     ),
+)
+
+CHOICE: Final = Choice(
+    keys=frozenset(("state", "several")),
+    columns={
+        group: frozenset().union(*(rule.columns.get(group, frozenset()) for rule in RULES))
+        for group in ("mean", "last", "gpu")
+    },
 )
 
 FAMILY_OF: Final[Mapping[str, Family]] = {kind: rule.family for rule in RULES for kind in rule.says}

@@ -8,6 +8,7 @@ side by side say the same, and a cold start that reads `memory_s` back is where 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from heeler.bus import Choice
 from heeler.detect import rules
 from heeler.detect.agent_silent import AgentSilent
 from heeler.detect.findings import Book
@@ -148,6 +149,7 @@ class DetectStep:
         Input("Inventory", "last"),
         Input("Finding", "last"),
     )
+    choices: Mapping[str, Choice] = {"JobSample": rules.CHOICE}
 
     def __init__(self, thresholds: Thresholds | None = None, table: XidTable | None = None) -> None:
         self.thresholds = thresholds or Thresholds()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heeler.bus import ROUTES, DecodeError, decode
+from heeler.bus.codec import Decode
 from heeler.engine.step import Address, Inbound, address_of
 
 FUTURE_NS = 300 * 1_000_000_000  # a message may be this far ahead of the server's clock
@@ -24,7 +25,9 @@ class Refused(Exception):  # noqa: N818 - not an error of ours: a message with a
         self.why, self.error, self.kind = why, error, kind
 
 
-def intake(subject: str, headers: Mapping[str, str] | None, payload: bytes, ts_ns: int) -> Inbound:
+def intake(
+    subject: str, headers: Mapping[str, str] | None, payload: bytes, ts_ns: int, decode: Decode = decode
+) -> Inbound:
     """Return the checked message, or raise Refused.
 
     The subject says what a message is; a header that says otherwise, or a payload that speaks for another

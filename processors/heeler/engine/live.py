@@ -6,11 +6,11 @@ import traceback
 
 import structlog
 
-from heeler.bus import ROUTES, Bus, Delivery, encode
+from heeler.bus import ROUTES, Bus, Delivery, decode, decoder_for, encode
 from heeler.engine.deadletter import bury
 from heeler.engine.intake import Refused, intake, too_far_ahead
 from heeler.engine.memory import Keyed
-from heeler.engine.step import Counters, Event, Inbound, Step
+from heeler.engine.step import Chooser, Counters, Event, Inbound, Step
 
 log = structlog.get_logger("heeler.engine")
 
@@ -50,12 +50,13 @@ class Live:
         self.keyed = Keyed(step)
         self.counters = Counters()
         self.clock = BrokerClock()
+        self._decode = decoder_for(step.choices) if isinstance(step, Chooser) else decode
 
     async def take(self, delivery: Delivery) -> Inbound | None:
         """Return the checked message; None after a dead letter was published for it."""
         self.counters.received += 1
         try:
-            message = intake(delivery.subject, delivery.headers, delivery.data, delivery.ts_ns)
+            message = intake(delivery.subject, delivery.headers, delivery.data, delivery.ts_ns, self._decode)
         except Refused as refused:
             await self.refuse(delivery, refused)
             return None

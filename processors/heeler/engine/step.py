@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from heeler.bus import ROUTES, TokenError, shard_of, unescape
+from heeler.bus import ROUTES, Choice, TokenError, shard_of, unescape
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,16 @@ class Sleeper(Protocol):
 
     def asleep(self, state: Any) -> bool:
         """Say whether ticks do nothing for a key, but for forgetting it, until its next message."""
+        ...
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """What a step has besides when it needs little of large samples: the rest is not even decoded."""
+
+    @property
+    def choices(self) -> Mapping[str, Choice]:
+        """What is needed, by kind of sample."""
         ...
 
 

@@ -2,7 +2,18 @@
 
 from heeler.bus import subjects_gen as subjects
 from heeler.bus.client import Bus, BusClosedError, TooLargeError
-from heeler.bus.codec import BusError, DecodeError, EncodeError, Suffix, check, decode, encode, extend
+from heeler.bus.codec import (
+    BusError,
+    Choice,
+    DecodeError,
+    EncodeError,
+    Suffix,
+    check,
+    decode,
+    decoder_for,
+    encode,
+    extend,
+)
 from heeler.bus.consume import Consumer, ConsumerSpec, Delivery, consume, snapshot
 from heeler.bus.messages import (
     AgentStatus,
@@ -11,6 +22,7 @@ from heeler.bus.messages import (
     DrainAction,
     Finding,
     GpuSample,
+    HostSample,
     IbSample,
     Inventory,
     JobEvent,
@@ -19,6 +31,7 @@ from heeler.bus.messages import (
     KernelEvent,
     NodeState,
     PrologEvent,
+    SwitchSample,
 )
 from heeler.bus.settings import BusSettings, ConfigError
 from heeler.bus.subjects_gen import ROUTES
@@ -32,6 +45,7 @@ __all__ = [
     "BusClosedError",
     "BusError",
     "BusSettings",
+    "Choice",
     "ClusterState",
     "ConfigError",
     "Consumer",
@@ -43,6 +57,7 @@ __all__ = [
     "EncodeError",
     "Finding",
     "GpuSample",
+    "HostSample",
     "IbSample",
     "Inventory",
     "JobEvent",
@@ -52,11 +67,13 @@ __all__ = [
     "NodeState",
     "PrologEvent",
     "Suffix",
+    "SwitchSample",
     "TokenError",
     "TooLargeError",
     "check",
     "consume",
     "decode",
+    "decoder_for",
     "encode",
     "escape",
     "extend",
