@@ -39,6 +39,31 @@ def jobs_by_process(fake: FakeNvml, pids: list[int]) -> dict[int, str | None]:
     return {pid: job for _gpu, pid, job, *_ in json.loads(done.stdout)["GpuSample"]["procs"]}
 
 
+# As vfork does: the parent waits, and cannot be interrupted, until the child ends. The number is that of this machine.
+HANG = """
+import ctypes, os, signal, time
+print(os.getpid(), file=open("hanging", "w"), flush=True)
+call = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+if ctypes.CDLL(None).syscall(call, 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+    time.sleep(300)
+"""
+
+
+def test_a_hanging_process_is_named_with_its_job(slurm_with_cgroups: Sandbox) -> None:
+    slurm = slurm_with_cgroups
+    program, hanging = slurm.folder / "jobs/hang.py", slurm.folder / "jobs/hanging"
+    program.write_text(HANG)
+    job = slurm.submit(f"exec {sys.executable} {program}", f"--nodelist={slurm.names[0]}")
+    wait_for(lambda: hanging.exists() and hanging.read_text().endswith("\n"), "the job has started")
+    pid = int(hanging.read_text())
+    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "D", "it hangs")
+    argv = [str(AGENT), "once", "-set", "cluster=north", "-set", "collectors.nvml=false"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True)
+    sample = json.loads(done.stdout)["HostSample"]
+    assert (pid, job) in [(p["pid"], p.get("job_id")) for p in sample["uninterruptible"]]
+    assert sample["threads_uninterruptible"] >= len(sample["uninterruptible"])
+
+
 def test_the_job_of_each_process_on_a_gpu(slurm_with_cgroups: Sandbox, tmp_path: Path) -> None:
     slurm, fake = slurm_with_cgroups, FakeNvml(tmp_path)
     told = slurm.folder / "jobs"

@@ -2,7 +2,7 @@
 // and the PCIe error counters (AER) of its devices, from /proc and /sys.
 //
 // It needs no privileges: all of it is readable by anyone (with hidepid on /proc, other users' threads are not seen). A
-// reading costs about a millisecond, and up to about 20 more for the sweep over the threads, which is spread over
+// reading costs two or three milliseconds, and up to about 20 more for the sweep over the threads, which is spread over
 // several readings when there are many. What a kernel does not have (pressure, AER in a virtual machine) is absent, with
 // the reason.
 package host
@@ -42,6 +42,9 @@ type Collector struct {
 
 // defaultSweepReads takes about 20 ms, a fifth of a percent of a core at a reading each 10 s.
 const defaultSweepReads = 2000
+
+// firstSweep lets the first sweep go on for so many times as long, since nothing is known before its end.
+const firstSweep = 5
 
 // New returns a collector.
 func New(o Options) *Collector {
@@ -146,7 +149,11 @@ func (c *Collector) pressure(m *heelerv1.HostSample) {
 
 // threads goes on with the sweep and reports the last whole one.
 func (c *Collector) threads(m *heelerv1.HostSample) {
-	if err := c.sweep.run(c.SweepReads); err != nil {
+	reads := c.SweepReads
+	if c.sweep.last == nil {
+		reads *= firstSweep
+	}
+	if err := c.sweep.run(reads); err != nil {
 		m.Absent["threads_uninterruptible"] = hostfs.Reason(err)
 		return
 	}

@@ -68,7 +68,7 @@ func TestALongSweepIsSpreadOverReadings(t *testing.T) {
 	for i := range 20 {
 		n.process(100+20*i, 0, slices.Repeat([]string{"D x"}, 10)...)
 	}
-	n.c.SweepReads = 60
+	n.c.SweepReads = 12
 	m := n.read()
 	if m.ThreadsUninterruptible != nil || m.Absent["threads_uninterruptible"] != "not_yet_counted" {
 		t.Errorf("half a sweep gives %v, absent %v", m.ThreadsUninterruptible, m.Absent)
@@ -80,15 +80,16 @@ func TestALongSweepIsSpreadOverReadings(t *testing.T) {
 	if readings != 4 || *m.ThreadsUninterruptible != 200 {
 		t.Fatalf("after %d readings %v", readings, m.ThreadsUninterruptible)
 	}
-	// They all go on; while the next sweep runs, the last one stands.
-	if err := os.RemoveAll(n.proc); err != nil {
-		t.Fatal(err)
+	// While the next sweep runs, with smaller steps, the last one stands.
+	for i := range 20 {
+		if err := os.RemoveAll(filepath.Join(n.proc, fmt.Sprint(100+20*i))); err != nil {
+			t.Fatal(err)
+		}
+		n.process(100+20*i, 0, "S x")
 	}
-	n.put(n.proc, "1/task/1/stat", "")
-	for _, want := range []uint64{0, 0} {
-		m, _ = n.try()
-		if *m.ThreadsUninterruptible != want {
-			t.Errorf("then %d", *m.ThreadsUninterruptible)
+	for i, want := range []uint64{200, 0} {
+		if m = n.read(); *m.ThreadsUninterruptible != want {
+			t.Errorf("reading %d of the second sweep: %d", i, *m.ThreadsUninterruptible)
 		}
 	}
 }
@@ -98,7 +99,7 @@ func TestProcessesThatEndDuringTheSweep(t *testing.T) {
 	for i := range 20 {
 		n.process(100+20*i, 0, slices.Repeat([]string{"D x"}, 10)...)
 	}
-	n.c.SweepReads = 55
+	n.c.SweepReads = 11
 	n.read()
 	for i := range 20 {
 		if err := os.RemoveAll(filepath.Join(n.proc, fmt.Sprint(100+20*i))); err != nil {

@@ -18,6 +18,7 @@ type netdev struct {
 	changes   uint64 // when the speed was read
 	speed     *uint64
 	slow      bool // the speed is to be read anew
+	seen      bool
 }
 
 // find finds the interface. The GID table names it for RoCE, though with a bond it names the bond. For InfiniBand there
@@ -109,8 +110,10 @@ func (n *netdev) read(d *device, m *heelerv1.IbPort) bool {
 	text, err := d.reader.Line(filepath.Join(n.dir, "operstate"))
 	if err != nil {
 		m.Absent["operstate"] = reason(err)
-		return !gone(err)
+		// One that was never there is of another network namespace; one that was has another name now.
+		return !n.seen || !gone(err)
 	}
+	n.seen = true
 	m.Operstate = string(text)
 	m.CarrierChanges = n.number(d, m, "carrier_changes")
 	m.CarrierDownCount = n.number(d, m, "carrier_down_count")
