@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from simlab import cluster, fault, large_job, run
 
+from heeler.sim.hostfiles import Host
 from heeler.sim.mirror import KMSG, SCENARIO, Mirror
 from heeler.sim.units import NS_PER_S
 
@@ -127,3 +128,30 @@ def test_every_model_has_levels_of_its_own(kind: str) -> None:
     power = simulation.window.mean["power_w"]
     assert MODELS[kind].idle_w * 0.9 < power.min() < power.max() <= MODELS[kind].power_limit_w * 1.01
     assert simulation.window.mean["sm_clock_mhz"].max() <= MODELS[kind].sm_clock_max_mhz
+
+
+def test_what_a_nodes_processors_do_only_grows_and_follows_its_jobs() -> None:
+    host = Host(100.0)
+
+    def times(now_s: int, *, busy: bool) -> list[int]:
+        stat = dict(host.files(now_s * NS_PER_S, busy=busy))["stat"]
+        return [int(word) for word in stat.splitlines()[0].split()[1:6]]
+
+    before, one, two, three = times(10, busy=False), times(11, busy=True), times(12, busy=True), times(13, busy=False)
+    for earlier, later in ((before, one), (one, two), (two, three)):
+        grown = [b - a for a, b in zip(earlier, later, strict=True)]
+        assert min(grown) >= 0
+        assert sum(grown) == pytest.approx(6400, abs=6)  # of 64 processors in a second
+    assert two[0] - one[0] > 10 * (three[0] - two[0])
+
+
+def test_a_mirrored_node_has_the_files_of_its_host(tmp_path: Path) -> None:
+    simulation = cluster()
+    node = large_job(simulation).nodes[1]
+    mirror = Mirror(tmp_path)
+    run(simulation, 1)
+    mirror.show(simulation, node, simulation.now_ns)
+    assert {path.name for path in (tmp_path / "proc").iterdir()} >= {"stat", "loadavg", "meminfo", "pressure"}
+    memory = dict(line.split(":") for line in (tmp_path / "proc/meminfo").read_text().splitlines())
+    kib = {name: int(value.split()[0]) for name, value in memory.items()}
+    assert kib["MemFree"] + kib["Buffers"] + kib["Cached"] < kib["MemTotal"]

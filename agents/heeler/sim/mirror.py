@@ -5,6 +5,7 @@ DIR/kmsg                             the kernel log: a file of its own, never th
 DIR/sys/class/infiniband/...         ports and counters
 DIR/proc/PID/cgroup                  which job a process belongs to
 DIR/proc/sys/kernel/random/boot_id
+DIR/proc/stat, loadavg, meminfo, pressure/...
 """
 
 import os
@@ -16,9 +17,11 @@ import numpy as np
 
 from heeler.sim.effects import Effects, effects_of
 from heeler.sim.fleet import GPUS_PER_NODE, RAILS
+from heeler.sim.hostfiles import Host
 from heeler.sim.physics import Window
 from heeler.sim.placement import Placement
-from heeler.sim.simulation import Simulation
+from heeler.sim.simulation import BOOTED_BEFORE_NS, Simulation
+from heeler.sim.units import NS_PER_S
 
 SCENARIO = "nvml.scenario"
 KMSG = "kmsg"
@@ -63,6 +66,7 @@ class Mirror:
         self.root = root
         self._written: dict[str, str] = {}
         self._lines = 0
+        self._host, self._host_shown = Host(BOOTED_BEFORE_NS / NS_PER_S), -1
         root.mkdir(parents=True, exist_ok=True)
         (root / KMSG).touch()
 
@@ -81,6 +85,12 @@ class Mirror:
         lines += [f"{gpu} lost" for gpu in range(GPUS_PER_NODE) if effects.lost[node, gpu]]
         self._write(SCENARIO, "\n".join(lines) + "\n")
         self._cgroups(placement, node)
+        second = now_ns // NS_PER_S
+        if second != self._host_shown:
+            self._host_shown = second
+            busy = bool((placement.job[node] >= 0).any())
+            for path, text in self._host.files(now_ns, busy=busy):
+                self._write(f"proc/{path}", text)
 
     def kernel_line(self, text: str) -> None:
         """Append a record to the node's kernel log, in the form in which /dev/kmsg gives it."""
