@@ -286,11 +286,17 @@ func TestAHangingGPUStopsNeitherTheOthersNorTheEnd(t *testing.T) {
 	}
 }
 
-func TestOnceNeedsNoBus(t *testing.T) {
+func TestOnceNeedsNoBusAndLeavesNothingBehind(t *testing.T) {
 	library := fakenvml.Build(t)
 	fakenvml.Follow(t, "gpus 2\nall busy")
 	c := config.Default()
 	c.Cluster, c.Node, c.BootID, c.NVML.Library, c.Sys = "north", "gn1", "b", library, t.TempDir()
+	c.StateDir = filepath.Join(t.TempDir(), "state")
+	c.Kmsg.Path = filepath.Join(t.TempDir(), "kmsg")
+	if err := os.WriteFile(c.Kmsg.Path, []byte("6,0,1,-;Linux version\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	state := c.StateDir
 	var b bytes.Buffer
 	if err := Once(context.Background(), &c, nvml.Open(library), "test", &b, quiet); err != nil {
 		t.Fatal(err)
@@ -308,8 +314,13 @@ func TestOnceNeedsNoBus(t *testing.T) {
 		t.Fatalf("%v\n%s", err, b.String())
 	}
 	if len(got.GpuSample.Mean["sm_active_ratio"]) != 2 || len(got.Inventory.GPUs) != 2 ||
-		got.AgentStatus.Collectors["nvml"].State != "ok" || got.AgentStatus.Collectors["ib"].State != "absent" {
+		got.AgentStatus.Collectors["nvml"].State != "ok" || got.AgentStatus.Collectors["gpm"].State != "ok" ||
+		got.AgentStatus.Collectors["kmsg"].State != "ok" || got.AgentStatus.Collectors["nvml_events"].State != "ok" ||
+		got.AgentStatus.Collectors["dcgm"].State == "ok" || got.AgentStatus.Collectors["ib"].State != "absent" {
 		t.Errorf("got %s", b.String())
+	}
+	if _, err := os.Stat(state); err == nil {
+		t.Error("it left something behind")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"heeler.dev/agent-go/internal/collector"
 	"heeler.dev/agent-go/internal/control"
 	"heeler.dev/agent-go/internal/hostfs"
 	"heeler.dev/schemas/go/heelerv1"
@@ -113,7 +114,13 @@ func (p *process) release(ctx context.Context, r control.Request, from control.P
 func (p *process) letGo(ctx context.Context) error {
 	settle, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	return errors.Join(p.round.runner.Settle(settle), p.parts.gpu.Release(closeTime))
+	if err := errors.Join(p.round.runner.Settle(settle), p.parts.gpu.Release(closeTime)); err != nil {
+		return err
+	}
+	if p.parts.nvml.Open() {
+		return fmt.Errorf("%w: waiting for the driver's events does not end", collector.ErrHung)
+	}
+	return nil
 }
 
 // resume ends a release and pauses, or the pause of one job.

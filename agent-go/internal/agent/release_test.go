@@ -178,7 +178,7 @@ func TestProfilingPausesForATimeAndForAJob(t *testing.T) {
 	wait(s, "a sample without a profile", paused)
 	s.forget()
 	wait(s, "a status that says why", hasState("gpm", heelerv1.CollectorOff, "paused until job 81234 ends by pid"))
-	time.Sleep(jobCheckEvery + 2*beat) // the time is over, and the job was looked for
+	time.Sleep(2 * beat) // the time is over
 	s.forget()
 	wait(s, "the job goes on, and so does the pause", paused)
 	if err := os.RemoveAll(process); err != nil {

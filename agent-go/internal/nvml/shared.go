@@ -105,6 +105,13 @@ func (l *Guest) EventSet() (EventSet, Status) {
 	return nil, FunctionNotFound
 }
 
+// Open tells whether somebody still has the library open: after its owner has closed it, a guest whose call hangs.
+func (s *Shared) Open() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.users > 0
+}
+
 func (s *Shared) open(l *lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
