@@ -26,7 +26,9 @@ FROM modules AS build-agent
 COPY schemas/go /src/schemas/go
 COPY agent-go ./
 ARG VERSION=dev
-RUN go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/heeler-agent ./cmd/heeler-agent
+ARG COMMIT=
+RUN go build -trimpath -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" \
+    -o /out/heeler-agent ./cmd/heeler-agent
 
 FROM ${GO_IMAGE} AS build-fake
 COPY tests/fakes/nvml /src/nvml
@@ -50,10 +52,11 @@ HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 CMD ["heal
 ENTRYPOINT ["nats-server"]
 CMD ["-c", "/etc/nats/nats.conf"]
 
-# On a real node it is given /dev/kmsg with CAP_SYSLOG, the NVIDIA runtime, and the host's /proc and /sys.
+# On a real node it is given /dev/kmsg with CAP_SYSLOG, the NVIDIA runtime, and the host's /proc and /sys: README.md
+# has the whole line.
 FROM runtime AS agent
 USER root
-RUN install -d -o 10001 -g 10001 /var/lib/heeler-agent
+RUN install -d -o 10001 -g 10001 -m 0750 /var/lib/heeler-agent /run/heeler-agent
 COPY --from=build-agent /out/heeler-agent /usr/local/bin/
 COPY deploy/docker/bin/connected /usr/local/bin/
 USER 10001:10001
