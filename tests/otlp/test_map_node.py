@@ -126,7 +126,7 @@ def test_switches_and_their_links_have_points_with_the_units_of_their_names() ->
     assert found == [
         ("heeler.nvswitch.temp", "SWX-a", 41, "Cel", "gauge"),
         ("heeler.nvswitch.temp", "nvswitch1", 43, "Cel", "gauge"),
-        ("heeler.nvswitch.fatal.errors", "SWX-a", 2, "{error}", "counter"),
+        ("heeler.nvswitch.errors", "SWX-a", 2, "{error}", "counter"),
         ("heeler.nvswitch.power", "nvswitch1", 81.5, "W", "gauge"),
     ]
     about = {**NODE, "hw.id": "SWX-a", "heeler.nvswitch.index": 0, "heeler.pci.address": "0000:c4:00"}
@@ -135,10 +135,35 @@ def test_switches_and_their_links_have_points_with_the_units_of_their_names() ->
     assert linked == [
         ("heeler.nvswitch.link.throughput", "transmit", "By/s", "gauge"),
         ("heeler.nvswitch.link.bytes", "receive", "By", "counter"),
-        ("heeler.nvswitch.link.crc.errors", None, "{error}", "counter"),
+        ("heeler.nvswitch.link.errors", None, "{error}", "counter"),
     ]
 
 
 def test_a_node_without_links_has_points_of_its_switches_only() -> None:
     assert [one.scope[0] for one in switch_points(switch_sample(links=[]))] == ["switch"]
     assert switch_points(switch_sample(switches=[], links=[])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "unit", "attributes"),
+    [
+        ("voltage_mv", "heeler.nvswitch.voltage", "V", ()),
+        ("power_vdd_w", "heeler.nvswitch.power_vdd", "W", ()),
+        ("fatal_sxid", "heeler.nvswitch.fatal_sxid", "1", ()),
+        ("tx_throughput_raw", "heeler.nvswitch.throughput_raw", "1", (("network.io.direction", "transmit"),)),
+        ("non_fatal_errors", "heeler.nvswitch.errors", "{error}", (("error.type", "non_fatal"),)),
+        ("errors", "heeler.nvswitch.errors", "{error}", ()),
+        ("rx_packets", "heeler.nvswitch.packets", "{packet}", (("network.io.direction", "receive"),)),
+    ],
+)
+def test_a_value_of_a_switch_is_named_by_its_own_name(
+    name: str, metric: str, unit: str, attributes: tuple[tuple[str, str], ...]
+) -> None:
+    found = names_node.switch(name, link=False)
+    assert found is not None
+    assert (found.name, found.unit, found.attributes) == (metric, unit, attributes)
+
+
+@pytest.mark.parametrize("name", ["", "Ünicode", "a b", "9lives", "_c"])
+def test_what_can_be_no_name_has_no_metric(name: str) -> None:
+    assert names_node.switch(name, link=True) is None

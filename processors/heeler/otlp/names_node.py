@@ -131,14 +131,14 @@ def switch(name: str, *, link: bool) -> Metric | None:
     tags = next((tags for start, tags in _DIRECTIONS if name.startswith(start)), {})
     short = name[3:] if tags else name
     for suffix, unit, scale, counts in _SUFFIXES:
-        if short.endswith(suffix) and len(short) > len(suffix):
-            word = suffix[1:] if counts else ""
-            stem = short.removesuffix(suffix) + (f".{word}" if word else "")
-            return _made(prefix + stem, unit, tags, scale, counts=counts)
-    for suffix, unit, scale, counts in _SUFFIXES:
-        if short == suffix[1:]:  # as in tx_bytes_per_s
-            word = "throughput" if suffix == "_bytes_per_s" else suffix[1:]
-            return _made(prefix + word, unit, tags, scale, counts=counts)
+        stem, word = short.removesuffix(suffix), suffix[1:]
+        if short == word:  # as in tx_bytes_per_s
+            return _made(prefix + ("throughput" if unit == "By/s" else word), unit, tags, scale, counts=counts)
+        if stem in ("", short):
+            continue
+        if unit == "{error}":
+            return _made(f"{prefix}errors", unit, {"error.type": stem, **tags}, None, counts=True)
+        return _made(f"{prefix}{stem}.{word}" if counts else prefix + stem, unit, tags, scale, counts=counts)
     return _made(prefix + short, "1", tags, None, counts=False)
 
 
