@@ -131,11 +131,12 @@ func TestCommandsToARunningAgent(t *testing.T) {
 	}
 }
 
-// TestTheAgentRunsNoCommands keeps the charter: it reads files and calls libraries. Helpers of tests may.
+// TestTheAgentRunsNoCommands keeps the charter: it reads files and calls libraries. Helpers of tests may run commands,
+// and the option that runs DCGM's.
 func TestTheAgentRunsNoCommands(t *testing.T) {
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
-			strings.Contains(path, "fakenvml") {
+			strings.Contains(path, "fakenvml") || filepath.Base(filepath.Dir(path)) == "dcgm" {
 			return err
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)

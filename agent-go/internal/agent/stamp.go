@@ -38,6 +38,8 @@ func header(m heelerv1.Message) *heelerv1.Header {
 		return &m.Header
 	case *heelerv1.HostSample:
 		return &m.Header
+	case *heelerv1.SwitchSample:
+		return &m.Header
 	case *heelerv1.KernelEvent:
 		return &m.Header
 	case *heelerv1.AgentStatus:
@@ -130,7 +132,7 @@ func (o *outlet) emit(m heelerv1.Message) error {
 		o.pub.Ring.Put(bus.Sample{
 			Subject: p.subject, Type: p.typeHeader, Data: p.data, Due: dueAt(m.TS, o.spread, time.Now()),
 		})
-	case *heelerv1.IbSample, *heelerv1.HostSample:
+	case *heelerv1.IbSample, *heelerv1.HostSample, *heelerv1.SwitchSample:
 		o.pub.Ring.Put(bus.Sample{Subject: p.subject, Type: p.typeHeader, Data: p.data})
 	default:
 		o.pub.SetLatest(m.Type(), p.subject, p.typeHeader, p.id, p.data)

@@ -30,6 +30,7 @@ type parts struct {
 	host   *host.Collector
 	inv    *inventory
 	jobs   *hostfs.Jobs
+	dcgm   dcgmParts
 }
 
 const (
@@ -47,7 +48,7 @@ func newParts(c *config.Config, lib nvml.Library, log *slog.Logger) *parts {
 	p.gpu = gpu.New(gpu.Options{
 		Library: p.nvml.Owner(), Window: s.Window, HangAfter: s.HangAfter, Patience: s.Patience, Retry: s.Retry, Profile: s.Profile,
 		JobOf: p.jobs.Of, PIDMax: node.PIDMax(), MemoryPath: stateFile(c, "gpus.json"), Boot: c.BootID,
-		OnInventory: p.inv.setGPUs, Log: log,
+		OnInventory: p.inv.setGPUs, Profiles: &p.dcgm, Log: log,
 	})
 	p.events = nvmlevents.New(nvmlevents.Options{
 		Library: p.nvml.Guest(), Book: p.book, FloodInterval: c.Kmsg.FloodInterval.Duration, Log: log,
@@ -74,6 +75,7 @@ func (p *parts) renew(c *config.Config, log *slog.Logger) {
 			Sys: c.Sys, VirtualFunctions: c.IB.VirtualFunctions, OnInventory: p.inv.setHCAs,
 		})
 	}
+	p.dcgm.renew(c, p.gpu)
 	options := kmsg.Options{
 		Path: c.Kmsg.Path, AnyFacility: c.Kmsg.AnyFacility, FloodInterval: c.Kmsg.FloodInterval.Duration,
 		StatePath: stateFile(c, "kmsg.json"), Boot: c.BootID, Ready: p.inv.ready, Log: log,
@@ -104,6 +106,11 @@ func (p *parts) table(c *config.Config) []collector.Entry {
 		},
 		{Name: "ib", Every: c.IB.Interval.Duration, Collector: p.ib, Off: !c.Collectors.IB},
 		{Name: "host", Every: c.Host.Interval.Duration, Collector: p.host, Off: !c.Collectors.Host},
+		{
+			Name: "dcgm", Every: time.Second, Source: p.dcgm.profiler.Load(), Off: !c.DCGM.Enabled || !c.Collectors.NVML,
+			HoldsGPUs: true, Profiles: true,
+		},
+		{Name: "nvswitch", Every: time.Second, Source: p.dcgm.switches, Off: !c.DCGM.Enabled, HoldsGPUs: true},
 		{Name: "inventory", Every: inventoryEvery, Collector: p.inv},
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"heeler.dev/agent-go/internal/dcgm"
 	"heeler.dev/agent-go/internal/hostfs"
 	"heeler.dev/schemas/go/heelerv1"
 )
@@ -57,6 +58,7 @@ type Config struct {
 	NVML       NVML       `toml:"nvml"`
 	IB         IB         `toml:"ib"`
 	Host       Host       `toml:"host"`
+	DCGM       DCGM       `toml:"dcgm"`
 	Spool      Spool      `toml:"spool"`
 	Collectors Collectors `toml:"collectors"`
 	Log        Log        `toml:"log"`
@@ -128,6 +130,20 @@ type Host struct {
 	Interval Duration `toml:"interval"`
 }
 
+// DCGM is the option to read what only NVIDIA's DCGM knows, through its command dcgmi.
+type DCGM struct {
+	Enabled bool `toml:"enabled"`
+	// Command is dcgmi, and what comes before its own arguments.
+	Command []string `toml:"command"`
+	// Host is the address of the host engine; dcgmi's own default where empty.
+	Host string `toml:"host"`
+	// Fields are the numbers of the profiling fields; empty for all that the agent knows.
+	Fields []int `toml:"fields"`
+	// Interval is the time between readings of GPUs, SwitchInterval that of NVSwitches.
+	Interval       Duration `toml:"interval"`
+	SwitchInterval Duration `toml:"switch_interval"`
+}
+
 // Spool is the store of events that wait for the bus.
 type Spool struct {
 	MaxBytes int64    `toml:"max_bytes"`
@@ -161,6 +177,7 @@ func Default() Config {
 		NVML:       NVML{GPM: true, HangAfter: second(3), Retry: second(30)},
 		IB:         IB{Interval: second(10)},
 		Host:       Host{Interval: second(10)},
+		DCGM:       DCGM{Command: []string{"dcgmi"}, Fields: []int{}, Interval: second(1), SwitchInterval: second(30)},
 		Spool:      Spool{MaxBytes: 32 << 20, Grace: second(3)},
 		Collectors: Collectors{NVML: true, Kmsg: true, IB: true, Host: true, NVMLEvents: true},
 		Log:        Log{Format: "text", Level: "info"},
@@ -305,6 +322,12 @@ func (c *Config) check() []error {
 	between("status_interval", c.StatusInterval, shortest, time.Hour)
 	between("ib.interval", c.IB.Interval, shortest, time.Hour)
 	between("host.interval", c.Host.Interval, shortest, time.Hour)
+	between("dcgm.interval", c.DCGM.Interval, shortest, longest)
+	between("dcgm.switch_interval", c.DCGM.SwitchInterval, time.Second, time.Hour)
+	fault(len(c.DCGM.Command) == 0 || c.DCGM.Command[0] == "", "dcgm.command: empty")
+	for _, id := range c.DCGM.Fields {
+		fault(!slices.Contains(dcgm.Fields(), id), "dcgm.fields: %d is none of %v", id, dcgm.Fields())
+	}
 	between("kmsg.flood_interval", c.Kmsg.FloodInterval, shortest, time.Hour)
 	between("nvml.hang_after", c.NVML.HangAfter, shortest, time.Hour)
 	between("nvml.retry", c.NVML.Retry, shortest, time.Hour)

@@ -62,8 +62,8 @@ var switchFields = []field{
 	{858, "temp_c", highestTemp},
 	{859, "temp_slowdown_c", highestTemp},
 	{860, "temp_shutdown_c", highestTemp},
-	{861, "throughput_tx_raw", anyCount},
-	{862, "throughput_rx_raw", anyCount},
+	{861, "tx_throughput_raw", anyCount},
+	{862, "rx_throughput_raw", anyCount},
 	{864, "reset_required", 1},
 	{866, pciDomain, 1 << 32},
 	{867, pciBus, 255},
@@ -81,8 +81,8 @@ const (
 const linkStatus = "status"
 
 var linkFields = []field{
-	{780, "throughput_tx_raw", anyCount},
-	{781, "throughput_rx_raw", anyCount},
+	{780, "tx_throughput_raw", anyCount},
+	{781, "rx_throughput_raw", anyCount},
 	{782, "fatal_errors", anyCount},
 	{783, "non_fatal_errors", anyCount},
 	{784, "replay_errors", anyCount},
