@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Entity is what a row is about.
@@ -90,14 +91,22 @@ func (p *Parser) header(line string, tokens []string) error {
 	if !p.fits {
 		return &RowError{fmt.Sprintf("a header of %d columns instead of %d", len(names), p.Fields), line}
 	}
-	at := len(line) - len(strings.TrimLeft(line, "# ")) // past the entity's column name
-	at += strings.IndexByte(line[at:], ' ')
-	for _, name := range names {
-		at += strings.Index(line[at:], name)
-		p.starts = append(p.starts, at)
-		at += len(name)
-	}
+	p.starts = append(p.starts, starts(line)[len(tokens)-len(names):]...)
 	return nil
+}
+
+// starts are where the words of a line begin.
+func starts(line string) []int {
+	var all []int
+	between := true
+	for i, r := range line {
+		space := unicode.IsSpace(r)
+		if between && !space {
+			all = append(all, i)
+		}
+		between = space
+	}
+	return all
 }
 
 // byColumn reads a row with empty cells, which DCGM 4 leaves for fields that an entity lacks, or one whose entity touches
