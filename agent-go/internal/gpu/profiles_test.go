@@ -80,7 +80,12 @@ func TestWholeGPUsAndInstancesAreFilledAlike(t *testing.T) {
 func TestOneProfilerPerGPU(t *testing.T) {
 	var c claims
 	d := &scripted{}
-	if !c.take("GPU-a", lent) || !c.take("GPU-a", lent) || c.take("GPU-a", monitor) {
+	for range 2 { // who has it may take it again
+		if !c.take("GPU-a", lent) {
+			t.Fatal("not lent")
+		}
+	}
+	if c.take("GPU-a", monitor) {
 		t.Fatal("the monitor got a GPU that is lent")
 	}
 	allowed := new(atomic.Int32)
