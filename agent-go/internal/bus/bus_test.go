@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nkeys"
 
 	"heeler.dev/agent-go/internal/spool"
 )
@@ -123,13 +120,22 @@ func newSender(t *testing.T, h *hub, sp *spool.Spool, change ...func(*Config)) *
 	for _, f := range change {
 		f(&c)
 	}
-	nc, err := Connect(c, func() {}, quiet)
+	return newSenderOf(t, c, sp, quiet)
+}
+
+// newSenderOf is newSender for any configuration and log.
+func newSenderOf(t *testing.T, c Config, sp *spool.Spool, log *slog.Logger, set ...func(*Publisher)) *sender {
+	t.Helper()
+	nc, err := Connect(c, func() {}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPublisher(nc, NewRing(5, 1<<20), sp, quiet)
+	p, err := NewPublisher(nc, NewRing(5, 1<<20), sp, log)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range set {
+		f(p)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -165,7 +171,7 @@ func put(t *testing.T, sp *spool.Spool, from, to int) {
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
@@ -297,48 +303,16 @@ func TestTheNewestStatusIsSentWhenTheBusIsBack(t *testing.T) {
 	until(t, "it is there", func() bool { return slices.Equal(h.messages(), []string{"status 2"}) })
 }
 
-func TestANewSeedIsReadAfterRefusals(t *testing.T) {
-	pair := func() (string, string) {
-		kp, err := nkeys.CreateUser()
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed, _ := kp.Seed()
-		public, _ := kp.PublicKey()
-		return string(seed), public
-	}
-	seed, public := pair()
-	h := newHub(t, func(o *server.Options) {
-		o.JetStream = false
-		o.Nkeys = []*server.NkeyUser{{Nkey: public}}
-	})
-	h.start()
-	path := filepath.Join(t.TempDir(), "seed")
-	wrong, _ := pair()
-	if err := os.WriteFile(path, []byte(wrong), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := newSender(t, h, newSpool(t, t.TempDir()), func(c *Config) { c.NKey = path })
-	time.Sleep(time.Second) // some refusals
-	if s.nc.IsConnected() || s.nc.IsClosed() {
-		t.Fatal("connected or closed with the wrong seed")
-	}
-	if err := os.WriteFile(path, []byte(seed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "it connects with the new seed", s.nc.IsConnected)
-}
-
 func TestBackoffIsSpreadAndBounded(t *testing.T) {
 	low, high := time.Hour, time.Duration(0)
 	for range 1000 {
-		d := backoff(20)
+		d := backoff(firstBackoff, 20)
 		low, high = min(low, d), max(high, d)
 	}
 	if low > 5*time.Second || high < 25*time.Second || high > 31*time.Second {
 		t.Errorf("between %s and %s", low, high)
 	}
-	if d := backoff(0); d > time.Second {
+	if d := backoff(firstBackoff, 0); d > time.Second {
 		t.Errorf("first %s", d)
 	}
 }

@@ -22,51 +22,68 @@ const (
 	clockSlack  = 100 * time.Millisecond // that it may jump unseen
 )
 
+// moment is a time by the wall clock, which may be set, and by one that only goes on.
+type moment struct {
+	wall   time.Time
+	steady time.Duration
+}
+
+// jump is by how much the wall clock was set between two moments.
+func jump(from, to moment) time.Duration { return to.wall.Sub(from.wall) - (to.steady - from.steady) }
+
 // Clock knows how far the node's clock is off that of the bus server.
 type Clock struct {
+	began time.Time
+
 	mu     sync.Mutex
-	at     time.Time
+	known  bool
+	at     moment
 	offset time.Duration
 	within time.Duration
+}
+
+// NewClock returns a clock that has not been compared yet.
+func NewClock() *Clock { return &Clock{began: time.Now()} }
+
+func (c *Clock) now() moment {
+	t := time.Now()
+	return moment{t.Round(0), t.Sub(c.began)}
 }
 
 var errSteppedClock = errors.New("the node's clock was set meanwhile")
 
 // set takes a question's and its answer's time by the node's clock, and the server's time between them.
-func (c *Clock) set(asked, answered, server time.Time) error {
+func (c *Clock) set(asked, answered moment, server time.Time) error {
 	if jump(asked, answered).Abs() > clockSlack {
 		return errSteppedClock
 	}
-	trip := answered.Sub(asked)
+	trip := answered.steady - asked.steady
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at, c.within = answered, trip/2
-	c.offset = asked.Round(0).Add(trip / 2).Sub(server.Round(0))
+	c.known, c.at, c.within = true, answered, trip/2
+	c.offset = asked.wall.Add(trip / 2).Sub(server)
 	return nil
 }
 
-// jump is by how much the wall clock was set between two times that also carry the monotonic one.
-func jump(from, to time.Time) time.Duration { return to.Round(0).Sub(from.Round(0)) - to.Sub(from) }
-
-// Offset is the node's clock minus the server's, and how far off that may be. It is not known if it was not measured
+// get is the node's clock minus the server's, and how far off that may be. It is not known if it was not measured
 // lately, or if the clock was set since.
-func (c *Clock) Offset(now time.Time) (offset, within time.Duration, known bool) {
+func (c *Clock) get(now moment) (offset, within time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.at.IsZero() || now.Sub(c.at) > clockLasts || jump(c.at, now).Abs() > clockSlack {
+	if !c.known || now.steady-c.at.steady > clockLasts || jump(c.at, now).Abs() > clockSlack {
 		return 0, 0, false
 	}
 	return c.offset, c.within, true
 }
 
 // forgetIfSet drops a measurement that the setting of the node's clock made void, and says so.
-func (c *Clock) forgetIfSet(now time.Time) bool {
+func (c *Clock) forgetIfSet(now moment) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.at.IsZero() || jump(c.at, now).Abs() <= clockSlack {
+	if !c.known || jump(c.at, now).Abs() <= clockSlack {
 		return false
 	}
-	c.at = time.Time{}
+	c.known = false
 	return true
 }
 
@@ -76,7 +93,7 @@ func (p *Publisher) clock(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait(ctx, nil, clockLook)
 		now := time.Now()
-		if p.Clock.forgetIfSet(now) {
+		if p.Clock.forgetIfSet(p.Clock.now()) {
 			next = now
 		}
 		if !p.nc.IsConnected() || now.Before(next) {
@@ -95,9 +112,9 @@ func (p *Publisher) askClock(ctx context.Context) error {
 	}
 	short, cancel := context.WithTimeout(ctx, clockAnswer)
 	defer cancel()
-	asked := time.Now()
+	asked := p.Clock.now()
 	m, err := p.nc.RequestWithContext(short, clockSubject, nil)
-	answered := time.Now()
+	answered := p.Clock.now()
 	if err != nil {
 		return err
 	}

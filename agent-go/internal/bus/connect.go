@@ -121,18 +121,13 @@ func (r *route) next(servers []nats.Server) (*nats.Server, time.Duration) {
 	}
 	r.last = servers[at].URL.String()
 	round := r.tries / len(servers)
-	first := r.tries == 0
-	r.tries++
-	switch {
-	case !r.begun:
+	if !r.begun {
 		r.begun = true
 		r.dialer.open.Store(true)
 		return &servers[at], upTo(r.jitter)
-	case first:
-		return &servers[at], upTo(max(firstBackoff, min(firstSpread, r.jitter)))
-	default:
-		return &servers[at], backoff(round)
 	}
+	r.tries++
+	return &servers[at], backoff(max(firstBackoff, min(firstSpread, r.jitter)), round)
 }
 
 func (r *route) arrived() {
@@ -149,10 +144,10 @@ func upTo(bound time.Duration) time.Duration {
 }
 
 // backoff is how long to wait in the given round of tries at all servers: any time up to a bound that doubles.
-func backoff(round int) time.Duration {
+func backoff(base time.Duration, round int) time.Duration {
 	bound := longestWait
 	if round < 8 {
-		bound = min(longestWait, firstBackoff<<round)
+		bound = min(longestWait, base<<round)
 	}
 	return rand.N(bound) + 10*time.Millisecond
 }

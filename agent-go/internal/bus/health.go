@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"heeler.dev/schemas/go/heelerv1"
 )
@@ -53,7 +52,7 @@ func (p *Publisher) spoolHealth() heelerv1.CollectorStatus {
 
 // ClockOffset is the node's clock minus the bus server's, and how far off that may be, where both are known.
 func (p *Publisher) ClockOffset() (offset *int64, within *uint64) {
-	o, w, known := p.Clock.Offset(time.Now())
+	o, w, known := p.Clock.get(p.Clock.now())
 	if !known {
 		return nil, nil
 	}

@@ -17,7 +17,10 @@ import (
 func (c Config) identity(say *outages) []nats.Option {
 	switch {
 	case c.Creds != "":
-		return []nats.Option{nats.UserCredentials(c.Creds)}
+		return []nats.Option{nats.UserJWT(
+			func() (string, error) { return userJWT(c.Creds, say), nil },
+			func(nonce []byte) ([]byte, error) { return sign(c.Creds, nonce) },
+		)}
 	case c.NKey != "":
 		key, err := publicKey(c.NKey)
 		if err != nil {
@@ -60,6 +63,20 @@ func (c Config) renewKey(nc *nats.Conn) {
 	}
 }
 
+// userJWT reads the token of a creds file.
+func userJWT(path string, say *outages) string {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		var token string
+		if token, err = nkeys.ParseDecoratedJWT(data); err == nil {
+			return token
+		}
+	}
+	say.trouble(fmt.Errorf("creds: %w", err)) // the server will refuse us; an error here would end the agent
+	return ""
+}
+
+// keyPair reads the user's seed of a creds file, or of one that holds nothing else.
 func keyPair(path string) (nkeys.KeyPair, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -31,6 +31,8 @@ type Publisher struct {
 	why    string // events are not taken, or empty
 	epoch  uint64 // of the connection that the ring's samples were sent on
 
+	confirmEvery, answerWithin time.Duration
+
 	pulses  pulses
 	refused atomic.Uint64
 	reached atomic.Int64 // when the bus last took something, unix nanoseconds
@@ -46,8 +48,9 @@ func NewPublisher(nc *Conn, ring *Ring, sp *spool.Spool, log *slog.Logger) (*Pub
 		return nil, err
 	}
 	return &Publisher{
-		Ring: ring, Spool: sp, Clock: &Clock{}, log: log, nc: nc, js: js,
+		Ring: ring, Spool: sp, Clock: NewClock(), log: log, nc: nc, js: js,
 		latest: map[string]Envelope{}, stir: make(chan struct{}, 1),
+		confirmEvery: confirmTime, answerWithin: answerTime,
 	}, nil
 }
 
@@ -180,7 +183,7 @@ func (p *Publisher) sendSample(s Sample) error {
 // One that does not answer is left, or the samples of a minute would go nowhere.
 func (p *Publisher) confirming(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait(ctx, nil, confirmTime)
+		wait(ctx, nil, p.confirmEvery)
 		if !p.nc.IsConnected() {
 			continue
 		}
@@ -189,7 +192,7 @@ func (p *Publisher) confirming(ctx context.Context) {
 		if !open {
 			continue
 		}
-		short, cancel := context.WithTimeout(ctx, answerTime)
+		short, cancel := context.WithTimeout(ctx, p.answerWithin)
 		err := p.nc.FlushWithContext(short)
 		cancel()
 		switch {

@@ -60,6 +60,10 @@ func (r *Ring) Put(s Sample) {
 		r.queue = r.without(r.queue, 0)
 		r.dropped++
 	}
+	r.wake()
+}
+
+func (r *Ring) wake() {
 	select {
 	case r.more <- struct{}{}:
 	default:
@@ -154,6 +158,7 @@ func (r *Ring) Restore() {
 	r.queue = append(r.sent, r.queue...)
 	r.sent = nil
 	slices.SortStableFunc(r.queue, func(a, b Sample) int { return int(int64(a.number) - int64(b.number)) })
+	r.wake()
 }
 
 // Dropped is how many were lost.
