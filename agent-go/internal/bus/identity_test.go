@@ -19,6 +19,7 @@ func write(t *testing.T, path, text string) {
 }
 
 func TestANewSeedIsReadAfterRefusals(t *testing.T) {
+	t.Parallel()
 	pair := func() (string, string) {
 		kp, err := nkeys.CreateUser()
 		if err != nil {
@@ -60,6 +61,7 @@ func refused(t *testing.T, s *sender) {
 }
 
 func TestAPasswordThatIsReplacedIsReadAnew(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "password")
 	h := newHub(t, func(o *server.Options) { o.JetStream, o.Username, o.Password = false, "agent", "new" })
 	h.start()
@@ -72,6 +74,7 @@ func TestAPasswordThatIsReplacedIsReadAnew(t *testing.T) {
 }
 
 func TestATokenThatIsReplacedIsReadAnew(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
 	write(t, path, "first")
 	h := newHub(t, func(o *server.Options) { o.JetStream, o.Authorization = false, "first" })
@@ -156,6 +159,7 @@ func (o *operator) creds(path string, long time.Duration) {
 }
 
 func TestCredsThatExpireAreReadAnew(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	h := newHub(t, o.configure)
 	h.start()
@@ -170,6 +174,7 @@ func TestCredsThatExpireAreReadAnew(t *testing.T) {
 }
 
 func TestMissingFilesAreWaitedFor(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	o := newOperator(t)
 	h := newHub(t, o.configure)

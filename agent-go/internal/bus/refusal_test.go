@@ -38,6 +38,7 @@ func (d *diary) count(words string) int {
 func (d *diary) log() *slog.Logger { return slog.New(slog.NewTextHandler(d, nil)) }
 
 func TestASubjectThatIsRefusedIsToldOfOnceAndNotRetriedHot(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, func(o *server.Options) {
 		may := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"s.x", "e.x"}}}
 		o.Users = []*server.User{{Username: "agent", Password: "p", Permissions: may}, {Username: "admin", Password: "p"}}
@@ -80,6 +81,7 @@ func TestASubjectThatIsRefusedIsToldOfOnceAndNotRetriedHot(t *testing.T) {
 }
 
 func TestARefusedSubjectIsProbed(t *testing.T) {
+	t.Parallel()
 	d := newDenials(quiet)
 	now := time.Now()
 	d.held["a"] = &denial{until: now.Add(denialHold)}
@@ -101,6 +103,7 @@ func TestARefusedSubjectIsProbed(t *testing.T) {
 }
 
 func TestAMissingStreamIsNamed(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	h.start()
 	sp := newSpool(t, t.TempDir())
@@ -121,6 +124,7 @@ func TestAMissingStreamIsNamed(t *testing.T) {
 }
 
 func TestAnAccountWithoutJetStreamIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, func(o *server.Options) { o.JetStream = false })
 	h.start()
 	sp := newSpool(t, t.TempDir())
@@ -140,6 +144,7 @@ func TestAnAccountWithoutJetStreamIsWaitedFor(t *testing.T) {
 }
 
 func TestWhatTheStreamNeverTakesStopsNothing(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	h.start()
 	st := h.stream()
@@ -164,6 +169,7 @@ func TestWhatTheStreamNeverTakesStopsNothing(t *testing.T) {
 }
 
 func TestASampleThatIsTooLargeIsCountedAndToldOnce(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, func(o *server.Options) { o.MaxPayload = 4096 })
 	h.start()
 	l := listen(t, h)

@@ -96,6 +96,7 @@ func (a *authority) secure(clients *authority) func(*server.Options) {
 }
 
 func TestAServerOfAnotherAuthorityIsNotTrustedAndTriedOn(t *testing.T) {
+	t.Parallel()
 	ours, others := newAuthority(t), newAuthority(t)
 	h := newHub(t, ours.secure(nil))
 	h.start()
@@ -109,6 +110,7 @@ func TestAServerOfAnotherAuthorityIsNotTrustedAndTriedOn(t *testing.T) {
 }
 
 func TestClientCertificatesAreReadAtEachConnection(t *testing.T) {
+	t.Parallel()
 	ours, old := newAuthority(t), newAuthority(t)
 	h := newHub(t, ours.secure(ours))
 	h.start()
@@ -138,6 +140,7 @@ func TestClientCertificatesAreReadAtEachConnection(t *testing.T) {
 }
 
 func TestTheHandshakeMayComeFirst(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	h := newHub(t, a.secure(nil), func(o *server.Options) { o.TLSHandshakeFirst = true })
 	h.start()

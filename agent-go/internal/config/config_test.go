@@ -127,3 +127,50 @@ func TestBadTOMLIsAFault(t *testing.T) {
 		t.Error("a duration without a unit is accepted")
 	}
 }
+
+func TestSecretsComeFromFilesAndTheEnvironmentAndAreNotPrinted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.toml")
+	text := `cluster = "c"
+boot_id = "b"
+[nats]
+servers = ["nats://me:hidden@a:4222", "tls://b"]
+user = "agent"
+password_file = "$CREDENTIALS_DIRECTORY/nats-password"
+[nats.tls]
+key = "${CREDENTIALS_DIRECTORY}/key.pem"
+cert = "/etc/$other/cert.pem"
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path, nil, func(key string) string {
+		return map[string]string{"CREDENTIALS_DIRECTORY": "/run/credentials/x", "HEELER_NATS_USER": "other"}[key]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.NATS.PasswordFile != "/run/credentials/x/nats-password" || c.NATS.TLS.Key != "/run/credentials/x/key.pem" ||
+		c.NATS.TLS.Cert != "/etc/$other/cert.pem" || c.NATS.User != "other" {
+		t.Errorf("got %+v", c.NATS)
+	}
+	printed, err := c.Print()
+	if err != nil || strings.Contains(printed, "hidden") || !strings.Contains(printed, "nats://me:xxxxx@a:4222") {
+		t.Errorf("%v\n%s", err, printed)
+	}
+	if c.NATS.Servers[0] != "nats://me:hidden@a:4222" {
+		t.Error("printing changed what is in force")
+	}
+}
+
+func TestOneWayToSayWhoTheAgentIs(t *testing.T) {
+	for set, want := range map[string]string{
+		"nats.creds=a nats.nkey=b": "creds and nkey and token are given",
+		"nats.creds=a nats.user=b": "creds and user and token are given",
+		"nats.token_file=a":        "both token_file and HEELER_NATS_TOKEN",
+		"nats.password_file=a":     "nats.user: missing",
+	} {
+		if _, err := load(t, "cluster = 'c'\nboot_id = 'b'\n", strings.Fields(set)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", set, err, want)
+		}
+	}
+}
