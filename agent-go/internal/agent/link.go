@@ -33,13 +33,9 @@ func (p *process) connect(c *config.Config, jitter time.Duration) (*link, error)
 			p.fail(ErrClosed)
 		}
 	}
-	nc, err := bus.Connect(bus.Config{
-		Servers: c.NATS.Servers, Name: "heeler-agent " + c.Node, InboxPrefix: c.NATS.InboxPrefix,
-		Jitter: jitter, NoDiscovery: !c.NATS.Discover,
-		Creds: c.NATS.Creds, NKey: c.NATS.NKey, User: c.NATS.User, Password: c.NATS.Password,
-		PasswordFile: c.NATS.PasswordFile, Token: c.NATS.Token, TokenFile: c.NATS.TokenFile,
-		CA: c.NATS.TLS.CA, Cert: c.NATS.TLS.Cert, Key: c.NATS.TLS.Key, TLSFirst: c.NATS.TLS.First,
-	}, closed, p.Log)
+	way := wayTo(c)
+	way.Jitter = jitter
+	nc, err := bus.Connect(way, closed, p.Log)
 	if err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
@@ -52,6 +48,17 @@ func (p *process) connect(c *config.Config, jitter time.Duration) (*link, error)
 		close(closing)
 		nc.Close()
 	}}, nil
+}
+
+// wayTo is how to reach the bus.
+func wayTo(c *config.Config) bus.Config {
+	return bus.Config{
+		Servers: c.NATS.Servers, Name: "heeler-agent " + c.Node, InboxPrefix: c.NATS.InboxPrefix,
+		NoDiscovery: !c.NATS.Discover,
+		Creds:       c.NATS.Creds, NKey: c.NATS.NKey, User: c.NATS.User, Password: c.NATS.Password,
+		PasswordFile: c.NATS.PasswordFile, Token: c.NATS.Token, TokenFile: c.NATS.TokenFile,
+		CA: c.NATS.TLS.CA, Cert: c.NATS.TLS.Cert, Key: c.NATS.TLS.Key, TLSFirst: c.NATS.TLS.First,
+	}
 }
 
 // start begins to send. Sending goes on when ctx ends, until the link does.

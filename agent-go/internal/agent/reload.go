@@ -34,6 +34,9 @@ func (p *process) reload(ctx context.Context) error {
 	if err := unchangeable(&p.config, &next); err != nil {
 		return err
 	}
+	if err := wayTo(&next).Check(); err != nil {
+		return err
+	}
 	if err := p.standAllStill(ctx); err != nil {
 		return err
 	}

@@ -138,3 +138,40 @@ func (c Config) authorities() (*x509.CertPool, error) {
 	}
 	return pool, nil
 }
+
+// Check tells whether all files that the configuration names can be used now. A connection does not need that: what is
+// not there yet is waited for.
+func (c Config) Check() error {
+	var errs []error
+	also := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	if c.Creds != "" {
+		data, err := os.ReadFile(c.Creds)
+		if err == nil {
+			_, err = nkeys.ParseDecoratedJWT(data)
+		}
+		also("creds", err)
+	}
+	if c.NKey != "" {
+		_, err := publicKey(c.NKey)
+		also("nkey", err)
+	}
+	for what, path := range map[string]string{"password_file": c.PasswordFile, "token_file": c.TokenFile} {
+		if path != "" {
+			_, err := os.ReadFile(path)
+			also(what, err)
+		}
+	}
+	if c.CA != "" {
+		_, err := c.authorities()
+		also("tls.ca", err)
+	}
+	if c.Cert != "" {
+		_, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		also("tls.cert", err)
+	}
+	return errors.Join(errs...)
+}
