@@ -56,7 +56,9 @@ CMD ["-c", "/etc/nats/nats.conf"]
 # has the whole line.
 FROM runtime AS agent
 USER root
-RUN install -d -o 10001 -g 10001 -m 0750 /var/lib/heeler-agent /run/heeler-agent
+# A tmpfs that is mounted over /run/heeler-agent takes over its mode, but belongs to root.
+RUN install -d -o 10001 -g 10001 -m 0750 /var/lib/heeler-agent \
+ && install -d -m 1777 /run/heeler-agent
 COPY --from=build-agent /out/heeler-agent /usr/local/bin/
 COPY deploy/docker/bin/connected /usr/local/bin/
 USER 10001:10001

@@ -138,10 +138,14 @@ func (p *process) resume(_ context.Context, r control.Request) control.Answer {
 	if p.holds.release == nil && len(p.holds.profiling) == 0 {
 		return control.Done("nothing is released or paused")
 	}
+	text := "profiling goes on"
+	if p.holds.release != nil {
+		text = "the GPUs are read again"
+	}
 	p.holds.release = nil
 	clear(p.holds.profiling)
 	p.applyHolds()
-	return control.Done("the GPUs are read again")
+	return control.Done("%s", text)
 }
 
 // applyHolds makes what runs follow the holds after some have ended.
