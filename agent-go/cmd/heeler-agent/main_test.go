@@ -63,6 +63,34 @@ func TestParseKmsgWritesOneEventALine(t *testing.T) {
 	}
 }
 
+func TestParseKmsgReadsOnWhateverStandsBetween(t *testing.T) {
+	const xid = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+	long := strings.Repeat("A", 1<<20)
+	for name, c := range map[string]struct {
+		input  string
+		events int
+	}{
+		"nothing":           {"", 0},
+		"CRLF":              {"4,1,1,-;" + xid + "\r\n4,2,2,-;" + xid + "\r\n", 2},
+		"no end":            {xid, 1},
+		"a mebibyte":        {long + "\n" + xid + "\n", 1},
+		"more":              {long + long + long + "\n" + xid, 1},
+		"a mebibyte of XID": {xid + long + "\n" + xid, 2},
+		"NULs":              {"\x00\x00\x00" + xid + "\x00\n\x00\n" + xid, 2},
+		"not UTF-8":         {"\xff\xfe\n" + xid + "\xff\n", 1},
+		"broken JSON":       {"{\"MESSAGE\":\n" + xid, 1},
+		"lines under lines": {"[ 1.5] NVRM: The NVIDIA GPU 0000:b3:00.0\n       NVRM: installed in this system has\n       NVRM: fallen off the bus and is not responding to commands.\n", 1},
+	} {
+		stdout, stderr, err := dispatched(t, c.input, "parse", "kmsg")
+		if got := strings.Count(stdout, "\n"); err != nil || got != c.events || !strings.Contains(stderr, "lines ") {
+			t.Errorf("%s: %d events, %v\n%s", name, got, err, stderr)
+		}
+	}
+	if _, _, err := dispatched(t, "", "parse", "kmsg", "file"); err == nil {
+		t.Error("a file name is taken without a word")
+	}
+}
+
 func TestCommands(t *testing.T) {
 	if out, _, err := dispatched(t, "", "version"); err != nil || !strings.HasPrefix(out, "heeler-agent ") {
 		t.Errorf("%q, %v", out, err)

@@ -1,7 +1,6 @@
 package kmsg
 
 import (
-	"os"
 	"path/filepath"
 	"time"
 	"unsafe"
@@ -12,16 +11,14 @@ import (
 // changes tells when a file was written to, so that nobody has to look all the time. All its methods work on nil.
 type changes struct {
 	path   string
-	f      *os.File
 	fd     int
+	pace   pace
 	buffer [4096]byte
 }
 
 const (
 	ofFile   = unix.IN_MODIFY | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF
 	ofFolder = unix.IN_CREATE | unix.IN_MOVED_TO
-	// gather is how long writes are gathered: a log that is written a line at a time is read several lines at a time.
-	gather = time.Millisecond
 )
 
 // watchFile returns nil where the system does not tell of changes.
@@ -30,7 +27,7 @@ func watchFile(path string) *changes {
 	if err != nil {
 		return nil
 	}
-	c := &changes{path: path, fd: fd, f: os.NewFile(uintptr(fd), "inotify")}
+	c := &changes{path: path, fd: fd}
 	if _, err := unix.InotifyAddWatch(fd, filepath.Dir(path), ofFolder); err != nil || !c.again() {
 		c.close()
 		return nil
@@ -47,13 +44,23 @@ func (c *changes) again() bool {
 	return err == nil
 }
 
+// record says that the file gave a record.
+func (c *changes) record() {
+	if c != nil {
+		c.pace.record()
+	}
+}
+
 // wait waits for a change, and tells whether another file may stand here now.
 func (c *changes) wait(long time.Duration) bool {
-	if c == nil || c.f.SetReadDeadline(time.Now().Add(long)) != nil {
+	if c == nil {
 		time.Sleep(min(filePoll, long))
 		return false
 	}
-	n, err := c.f.Read(c.buffer[:])
+	if c.pace.wait(c.fd, long) != nil {
+		time.Sleep(min(filePoll, long))
+	}
+	n, err := unix.Read(c.fd, c.buffer[:])
 	if err != nil {
 		return false
 	}
@@ -63,12 +70,11 @@ func (c *changes) wait(long time.Duration) bool {
 		moved = moved || event.Mask&^uint32(unix.IN_MODIFY) != 0
 		at += unix.SizeofInotifyEvent + int(event.Len)
 	}
-	time.Sleep(min(gather, long))
 	return moved
 }
 
 func (c *changes) close() {
 	if c != nil {
-		_ = c.f.Close()
+		_ = unix.Close(c.fd)
 	}
 }

@@ -19,9 +19,8 @@ type fileReader struct {
 	path string
 	f    *os.File
 	at   position // behind the last whole line
-	// buffer holds what was read behind at.
-	buffer []byte
-	chunk  []byte
+	// buffer holds what was read behind at; room is where it stands.
+	buffer, room []byte
 	// files are those still to be read after this one.
 	files []string
 	skip  bool // inside a line that is too long
@@ -42,7 +41,7 @@ const (
 )
 
 func openFile(path string, from position) (reader, error) {
-	r := &fileReader{path: path, at: from, chunk: make([]byte, fileChunk), changes: watchFile(path)}
+	r := &fileReader{path: path, at: from, room: make([]byte, 0, 2*fileChunk), changes: watchFile(path)}
 	if from.Inode != 0 && inodeOf(path) != from.Inode {
 		// The file was rotated while nobody read it: its old name may still be there.
 		r.files = rotated(path, from.Inode)
@@ -104,7 +103,7 @@ func (r *fileReader) take(path string, same bool) error {
 		_ = r.f.Close()
 	}
 	r.f, r.buffer, r.skip, r.ended = f, nil, false, false
-	if !same || info.Size() < r.at.Offset || r.headChanged() {
+	if !same || r.at.Offset < 0 || info.Size() < r.at.Offset || r.headChanged() {
 		r.at.Offset, r.at.Head, r.at.HeadLength = 0, 0, 0
 	}
 	r.at.Inode = inode(info)
@@ -143,6 +142,7 @@ func (r *fileReader) next(wait time.Duration) (item, error) {
 	deadline := time.Now().Add(wait)
 	for {
 		if it, ok := r.line(); ok {
+			r.changes.record()
 			return it, nil
 		}
 		grown, err := r.fill()
@@ -172,9 +172,8 @@ func (r *fileReader) next(wait time.Duration) (item, error) {
 
 // pause waits for the file to change.
 func (r *fileReader) pause(wait time.Duration) {
-	if r.changes == nil || len(r.files) > 0 {
-		time.Sleep(min(filePoll, wait))
-		return
+	if len(r.files) > 0 {
+		wait = min(filePoll, wait)
 	}
 	if moved := r.changes.wait(wait); moved {
 		r.looked = time.Time{}
@@ -208,13 +207,15 @@ func (r *fileReader) line() (item, bool) {
 }
 
 func (r *fileReader) fill() (bool, error) {
-	n, err := r.f.Read(r.chunk)
+	// What is left of a line moves to the front: nothing is allocated however long the log is.
+	r.buffer = append(r.room[:0], r.buffer...)
+	n, err := r.f.Read(r.room[len(r.buffer):cap(r.room)])
 	if n > 0 {
 		if r.ended && r.headChanged() {
 			return true, r.restart()
 		}
 		r.ended = false
-		r.buffer = append(r.buffer, r.chunk[:n]...)
+		r.buffer = r.room[:len(r.buffer)+n]
 		r.learnHead()
 		return true, nil
 	}

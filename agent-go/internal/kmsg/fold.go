@@ -20,7 +20,6 @@ type event struct {
 	count   uint64
 	// line waits for NVML's word on the same fault; nil where none can come.
 	line *witness.Line
-	nvml bool // NVML saw one of those counted
 	// state is what a fresh reading of the GPU said.
 	state heelerv1.GpuState
 }

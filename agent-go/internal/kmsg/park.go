@@ -14,9 +14,9 @@ const (
 	recheckTime = 500 * time.Millisecond
 	// witnessTime is how long an XID waits for NVML's word on it. The driver writes the line first and tells NVML at
 	// once; whoever comes later is not waited for, but counted.
-	witnessTime = 3 * time.Millisecond
-	// parkedTime is how often parked events are looked at.
-	parkedTime = time.Millisecond
+	witnessTime = 2 * time.Millisecond
+	// checkTime is how often it is looked whether a GPU that is read again has answered.
+	checkTime  = time.Millisecond
 	mostParked = 64
 )
 
@@ -109,6 +109,19 @@ func (r *run) park(e *event) bool {
 	}
 	r.parked = append(r.parked, p)
 	return true
+}
+
+// parkedFor is how long the parked events can be left alone.
+func (r *run) parkedFor(now time.Time) time.Duration {
+	long := foldTime
+	for _, p := range r.parked {
+		left := checkTime
+		if p.check == nil {
+			left = max(p.until.Sub(now), 0)
+		}
+		long = min(long, left)
+	}
+	return long
 }
 
 // recheck begins to read a GPU, unless that is under way.

@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"heeler.dev/schemas/go/heelerv1"
 )
@@ -196,35 +195,4 @@ func TestOrdinaryLinesMeanNothing(t *testing.T) {
 			t.Errorf("%q is taken for %s", line, f.Kind)
 		}
 	}
-}
-
-func FuzzParseKmsg(f *testing.F) {
-	for _, line := range []string{
-		"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
-		"4,812,99120331,-,caller=T1;NVRM: Xid (PCI:0000:3b:00): 31, pid=5, name=caf\\xc3\\xa9\n SUBSYSTEM=pci",
-		"nvidia-nvswitch2: SXid (PCI:0000:c4:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)",
-		"NVRM: Xid (PCI:0000:3b:00): 149, NETIR Fatal XC0 i1 Link -1 (0x0 0x0)",
-		"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/slurm/job_1,task=a,pid=7,uid=0",
-		`{"MESSAGE":[78,86,82,77,58,32,255],"_TRANSPORT":"kernel"}`,
-		"Dec  1 12:00:00 gn1 kernel: [  12.345678] NVRM: Xid (0000:3b:00): 62, 1a2b",
-		"\xff\xfe;\x00", "1,2,3,-;", ",,,;",
-	} {
-		f.Add(line)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		s := NewStream(true)
-		events := append(s.Line(line), s.Flush()...)
-		if rec, err := ParseRecord(line); err == nil && !utf8.ValidString(rec.Text) {
-			t.Errorf("text is not UTF-8: %q", rec.Text)
-		}
-		for _, m := range events {
-			m.Header = heelerv1.Header{V: 1, Cluster: "c", Node: "n", Boot: "b"}
-			if _, err := heelerv1.Encode(m); err != nil {
-				t.Errorf("event cannot be sent: %v", err)
-			}
-			if !utf8.ValidString(m.Text) || !utf8.ValidString(m.Raw) || !utf8.ValidString(m.Comm) || len(m.Raw) > longestRaw {
-				t.Errorf("event holds %q %q %q", m.Text, m.Raw, m.Comm)
-			}
-		}
-	})
 }

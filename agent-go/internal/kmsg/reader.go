@@ -8,8 +8,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"heeler.dev/agent-go/internal/collector"
 )
@@ -64,70 +65,57 @@ func open(path string, from position) (reader, error) {
 
 // deviceReader reads /dev/kmsg, where each read gives one record.
 type deviceReader struct {
-	f      *os.File
-	raw    syscall.RawConn
+	fd     int
 	buffer []byte
 	last   position
+	pace   pace
 	caught bool
 }
 
 const deviceBuffer = 16 << 10 // the kernel refuses to read a record into less than it needs
 
 func openDevice(path string) (reader, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	raw, err := f.SyscallConn()
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return &deviceReader{f: f, raw: raw, buffer: make([]byte, deviceBuffer)}, nil
-}
-
-// read reads one record, and sees when there is none yet.
-func (r *deviceReader) read() (n int, err error) {
-	waited := r.raw.Read(func(fd uintptr) bool {
-		for {
-			n, err = syscall.Read(int(fd), r.buffer)
-			if !errors.Is(err, syscall.EINTR) {
-				break
-			}
-		}
-		if errors.Is(err, syscall.EAGAIN) {
-			r.caught = true
-			return false
-		}
-		return true
-	})
-	if waited != nil {
-		return 0, waited
-	}
-	return n, err
+	return &deviceReader{fd: fd, buffer: make([]byte, deviceBuffer)}, nil
 }
 
 func (r *deviceReader) next(wait time.Duration) (item, error) {
-	if err := r.f.SetReadDeadline(time.Now().Add(wait)); err != nil {
-		return item{}, err
+	for deadline := time.Now().Add(wait); ; {
+		n, err := unix.Read(r.fd, r.buffer)
+		switch {
+		case err == nil && n > 0:
+			r.pace.record()
+			return r.item(string(r.buffer[:n])), nil
+		case errors.Is(err, unix.EAGAIN):
+			r.caught = true
+			left := time.Until(deadline)
+			if left <= 0 {
+				return item{}, errIdle
+			}
+			if err := r.pace.wait(r.fd, left); err != nil {
+				return item{}, err
+			}
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EPIPE):
+			return item{}, errOverrun
+		case err != nil:
+			return item{}, err
+		default:
+			return item{}, io.ErrUnexpectedEOF
+		}
 	}
-	n, err := r.read()
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return item{}, errIdle
-	case errors.Is(err, syscall.EPIPE):
-		return item{}, errOverrun
-	case err != nil:
-		return item{}, err
-	case n <= 0:
-		return item{}, io.ErrUnexpectedEOF
-	}
-	it := item{data: string(r.buffer[:n]), before: r.last}
-	if seq, ok := sequence(it.data); ok {
+}
+
+func (r *deviceReader) item(data string) item {
+	it := item{data: data, before: r.last}
+	if seq, ok := sequence(data); ok {
 		r.last = position{Ordinal: seq}
 	}
 	it.after = r.last
-	return it, nil
+	return it
 }
 
 // sequence is the number of a record, its second field.
@@ -140,4 +128,29 @@ func sequence(data string) (uint64, bool) {
 
 func (r *deviceReader) caughtUp() bool { return r.caught }
 
-func (r *deviceReader) close() { _ = r.f.Close() }
+func (r *deviceReader) close() { _ = unix.Close(r.fd) }
+
+// pace waits for the next record. A log that rests is waited for in the kernel, so that its first record comes at once.
+// One that does not rest is looked at every so often: to be woken for each of a thousand lines a second costs more than
+// to read them.
+type pace struct{ newest time.Time }
+
+// gather is how long the records of a busy log are let pile up.
+const gather = 2 * time.Millisecond
+
+func (p *pace) record() { p.newest = time.Now() }
+
+// wait returns when there may be something to read, or after so long.
+func (p *pace) wait(fd int, long time.Duration) error {
+	if time.Since(p.newest) < gather {
+		pause := unix.NsecToTimespec(min(gather, long).Nanoseconds())
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &pause, nil) // ends early at a signal, which is no harm
+		return nil
+	}
+	left := unix.NsecToTimespec(long.Nanoseconds())
+	_, err := unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &left, nil)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	return nil
+}

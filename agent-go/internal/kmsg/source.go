@@ -158,7 +158,7 @@ func (r *run) loop(ctx context.Context, beat func()) error {
 func (r *run) wait() time.Duration {
 	switch {
 	case len(r.parked) > 0:
-		return parkedTime
+		return r.parkedFor(time.Now())
 	case len(r.folder.held) > 0 || !r.live:
 		return foldTime
 	}
