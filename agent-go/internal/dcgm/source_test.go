@@ -3,7 +3,9 @@ package dcgm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -397,4 +399,42 @@ func TestACommandMayHaveArgumentsOfItsOwn(t *testing.T) {
 	if _, err := tool.discover(t.Context()); !errors.Is(err, collector.ErrAbsent) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// holdAChild makes this test a process that holds a dcgmi, for the next one.
+const holdAChild = "HEELER_TEST_HOLD_A_CHILD"
+
+func TestTheChildDiesWithTheAgent(t *testing.T) {
+	if os.Getenv(holdAChild) != "" {
+		c, err := begin(strings.Fields(os.Getenv(holdAChild)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("child", c.cmd.Process.Pid)
+		select {}
+	}
+	agent := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	agent.Env = append(os.Environ(), holdAChild+"=sleep 120")
+	out, err := agent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscanf(out, "child %d\n", &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatalf("the child is not there: %v", err)
+	}
+	if err := agent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.Wait()
+	eventually(t, "the end of the child", func() bool {
+		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		return err != nil || len(line) == 0 // gone, or nobody has buried it
+	})
 }
