@@ -63,6 +63,7 @@ EVERYWHERE = {
     "/usr/lib/sysusers.d/heeler-agent.conf",
     "/etc/heeler/agent.toml",
     "/usr/share/doc/heeler-agent/operations.md",
+    "/usr/share/doc/heeler-agent/dcgm.md",
     "/usr/share/doc/heeler-agent/copyright",
     "/usr/share/doc/heeler-agent/examples/profiling-admin.conf",
     "/usr/share/doc/heeler-agent/examples/agent-permissions.conf",
