@@ -254,35 +254,51 @@ func TestAProcessThatCannotBeKilledIsLeftAndNoOtherStarted(t *testing.T) {
 	}
 }
 
-func TestRefusedProfilingIsTriedWithFewerFieldsAndThenSlowly(t *testing.T) {
-	for _, why := range []string{
-		"The third-party Profiling module returned an unrecoverable error", "-6: The requested function is not supported",
-		"In use by another client", "-33: This request is serviced by a module of DCGM that is not currently loaded",
+func TestWhatCountsAsRefused(t *testing.T) {
+	for said, want := range map[string]bool{
+		"Error setting watches. Result: The third-party Profiling module returned an unrecoverable error":       true,
+		"Error setting watches. Result: -6: The requested function is not supported":                            true,
+		"Error setting watches. Result: In use by another client":                                               true,
+		"-33: This request is serviced by a module of DCGM that is not currently loaded; Error setting watches": true,
+		"Error: Got invalid field ID. '1016'. See dcgm_fields.h for a list of valid field IDs.":                 true,
+		"doing so requires the host engine to be running as root; Error setting watches.":                       true,
+		"Error: unable to establish a connection to the specified host: localhost":                              false,
+		"Error setting watches. Result: Host engine connection invalid/disconnected":                            false,
+		"": false, "Segmentation fault": false,
 	} {
-		w := a100s()
-		w["refuse"] = why
-		f, tool := newFake(t, w)
-		g := node2()
-		p := NewProfiler(tool, g, nil, every)
-		err := run(t, p.run).ends()
-		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("%s: it ended with %v", why, err)
+		if got := refused(&Ended{How: "exit status 1", Said: said}); got != want {
+			t.Errorf("%q: %v", said, got)
 		}
-		if n := len(f.calls("dmon")); n != len(ladder) {
-			t.Errorf("%s: tried %d times", why, n)
-		}
-		if len(g.now()) != 0 {
-			t.Errorf("%s: the GPUs are not returned", why)
-		}
-		err = p.Run(t.Context(), func() {}, nil)
-		if err == nil || !strings.Contains(err.Error(), "tried again at") || len(f.calls("dmon")) != len(ladder) {
-			t.Errorf("%s: then %v after %d calls", why, err, len(f.calls("dmon")))
-		}
-		delete(w, "refuse")
-		f.set(w)
-		p.later = time.Now()
-		start(t, p).stop()
 	}
+	if refused(collector.ErrHung) {
+		t.Error("a silence counts as refused")
+	}
+}
+
+func TestRefusedProfilingIsTriedWithFewerFieldsAndThenSlowly(t *testing.T) {
+	w := a100s()
+	w["refuse"] = "In use by another client"
+	f, tool := newFake(t, w)
+	g := node2()
+	p := NewProfiler(tool, g, nil, every)
+	err := run(t, p.run).ends()
+	if err == nil || !strings.Contains(err.Error(), "In use by another client") || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("it ended with %v", err)
+	}
+	if n := len(f.calls("dmon")); n != len(ladder) {
+		t.Errorf("tried %d times", n)
+	}
+	if len(g.now()) != 0 {
+		t.Error("the GPUs are not returned")
+	}
+	err = p.Run(t.Context(), func() {}, nil)
+	if err == nil || !strings.Contains(err.Error(), "tried again at") || len(f.calls("dmon")) != len(ladder) {
+		t.Errorf("then %v after %d calls", err, len(f.calls("dmon")))
+	}
+	delete(w, "refuse")
+	f.set(w)
+	p.later = time.Now()
+	start(t, p).stop()
 }
 
 func TestProfilingThatIsTakenAwayInTheMiddleCountsAsRefused(t *testing.T) {
