@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,11 @@ class Node:
         self.fake = FakeNvml(folder)
         self.fake.write(f"gpus 2\n1 process {pid or os.getpid()} 1048576\n")
         self.socket = folder / "control.sock"
-        argv = agent_command(folder, cluster="north", node="n1", url=nats.url, library=self.fake.library)
+        # Another user may not be able to reach this checkout.
+        self.agent = Path(shutil.copy(AGENT, folder / "heeler-agent"))
+        library = Path(shutil.copy(self.fake.library, folder / self.fake.library.name))
+        argv = agent_command(folder, cluster="north", node="n1", url=nats.url, library=library)
+        argv[0] = str(self.agent)
         argv += ["-set", "kmsg.path=/dev/kmsg", "-set", "kmsg.any_facility=true"]
         argv += ["-set", f"control_socket={self.socket}"]
         for path in [folder, *folder.iterdir()]:
@@ -163,7 +168,7 @@ async def test_others_may_not_control_the_agent(open_folder: Path, bus: Bus, nat
         await node.reaches("nvml", "ok")
         node.socket.chmod(0o666)  # even if somebody opened the door
         stranger = ["setpriv", "--reuid=64124", "--regid=64124", "--clear-groups"]
-        command = [*stranger, str(AGENT), "release", "10m", "-socket", str(node.socket)]
+        command = [*stranger, str(node.agent), "release", "10m", "-socket", str(node.socket)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert "uid 64124 may not control this agent" in done.stderr
