@@ -96,7 +96,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("%q, %v", out, err)
 	}
 	for _, args := range [][]string{
-		{}, {"nonsense"}, {"parse"}, {"config"}, {"config", "show"}, {"version", "now"}, {"run", "now"}, {"once", "-x"},
+		{}, {"nonsense"}, {"parse"}, {"parse", "kmsg", "file"}, {"config"}, {"config", "show"}, {"version", "now"}, {"run", "now"}, {"once", "-x"},
 		{"config", "print", "-set"}, {"release"}, {"release", "soon"}, {"release", "1m", "2m"}, {"release", "1m", "-job", "1"},
 		{"pause-gpm"}, {"resume", "1m"}, {"status", "-job", "1"}, {"reload", "-json"},
 	} {

@@ -22,8 +22,11 @@ func parseKmsg(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	cluster := flags.String("cluster", "offline", "cluster `name` in the events")
 	node := flags.String("node", "offline", "node `name` in the events")
 	boot := flags.String("boot", "offline", "boot `id` in the events")
-	if err := flags.Parse(args); err != nil {
+	if err := parseFlags(flags, args); err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		return misused("parse kmsg: unexpected argument %q", flags.Arg(0))
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("parse kmsg: unexpected argument %q; the log is read from standard input", flags.Arg(0))
