@@ -174,3 +174,16 @@ func TestOneWayToSayWhoTheAgentIs(t *testing.T) {
 		}
 	}
 }
+
+func TestFieldsOfDCGMThatTheAgentDoesNotKnowAreAFault(t *testing.T) {
+	c, err := load(t, "cluster = 'c'\nboot_id = 'b'\n[dcgm]\nenabled = true\nfields = [1002, 1004]\nhost = 'e:5555'\n")
+	if err != nil || !c.DCGM.Enabled || len(c.DCGM.Fields) != 2 || c.DCGM.Command[0] != "dcgmi" {
+		t.Errorf("got %+v, %v", c.DCGM, err)
+	}
+	_, err = load(t, "cluster = 'c'\nboot_id = 'b'\n[dcgm]\nfields = [155]\ncommand = []\ninterval = '1ms'\n")
+	for _, part := range []string{"dcgm.fields: 155", "dcgm.command: empty", "dcgm.interval"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("not told: %s\n%v", part, err)
+		}
+	}
+}
