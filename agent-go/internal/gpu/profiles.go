@@ -60,13 +60,14 @@ func (c *claims) free(uuid string, who owner) {
 // is paused or refused.
 func (c *Collector) Unprofiled() []string {
 	off := nvml.Status(c.profiling.Load()) == nvml.Unread
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var uuids []string
-	for _, g := range c.all() {
-		m := c.meterOf(g)
-		if m == nil {
+	for _, g := range c.gpus {
+		if g.meter == nil {
 			continue
 		}
-		switch s := nvml.Status(m.perf.last.Load()); {
+		switch s := nvml.Status(g.meter.perf.last.Load()); {
 		case off, s == nvml.NotSupported, s == nvml.FunctionNotFound:
 			uuids = append(uuids, g.identity.UUID)
 		}
