@@ -26,10 +26,7 @@ func parseKmsg(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return misused("parse kmsg: unexpected argument %q", flags.Arg(0))
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("parse kmsg: unexpected argument %q; the log is read from standard input", flags.Arg(0))
+		return misused("parse kmsg: unexpected argument %q; the log is read from standard input", flags.Arg(0))
 	}
 	out := bufio.NewWriter(stdout)
 	c := converter{
