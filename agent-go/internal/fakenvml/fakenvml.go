@@ -12,7 +12,7 @@ import (
 )
 
 // Build returns the path of the library, which it builds. Without a C compiler the test is skipped; in CI it fails.
-func Build(t *testing.T, options ...string) string {
+func Build(t testing.TB, options ...string) string {
 	t.Helper()
 	_, here, _, ok := runtime.Caller(0)
 	if !ok {
@@ -41,7 +41,7 @@ func Build(t *testing.T, options ...string) string {
 	return filepath.Join(out, "libnvidia-ml.so.1")
 }
 
-func miss(t *testing.T, why string) {
+func miss(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Fatal(why)
@@ -51,12 +51,12 @@ func miss(t *testing.T, why string) {
 
 // Scenario is the file that the library follows.
 type Scenario struct {
-	t    *testing.T
+	t    testing.TB
 	path string
 }
 
 // Follow makes the library follow a new scenario, once it is opened the next time.
-func Follow(t *testing.T, text string) *Scenario {
+func Follow(t testing.TB, text string) *Scenario {
 	t.Helper()
 	s := &Scenario{t, filepath.Join(t.TempDir(), "scenario")}
 	s.Set(text)

@@ -6,10 +6,12 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +58,10 @@ type Collector struct {
 
 	mu       sync.Mutex // guards what follows
 	gpus     []*gpu
+	slots    []*slot     // the places in the library's list
+	refused  nvml.Status // why a place could not be looked at
 	rejected uint64
+	unlisted uint64 // processes
 	reopened uint64
 	released bool
 	settings *Settings // to be taken over by the next Collect
@@ -71,25 +76,39 @@ type Collector struct {
 	reads     uint64
 	versions  nvml.Versions
 	everSeen  bool
+	badSince  time.Time       // no GPU has answered well since
+	forbidden map[column]bool // said once
 }
 
 // gpu is one GPU that this boot has had.
 type gpu struct {
-	guard    collector.Guard
-	identity heelerv1.Gpu
-	meter    *meter // nil while the GPU isn't in the library's list
+	guard     collector.Guard
+	identity  heelerv1.Gpu
+	meter     *meter // nil while the GPU isn't in the library's list
+	window    *window
+	parts     []*part
+	powerKind string
+	lost      bool
+	odd       nvml.Status // what the last visit ended with, when neither well nor lost
+}
+
+// part is one MIG device of a GPU.
+type part struct {
+	identity heelerv1.MIGDevice
 	window   *window
-	lost     bool
-	odd      nvml.Status // what the last visit ended with, when neither well nor lost
 }
 
 // New returns a collector.
 func New(o Options) *Collector {
-	c := &Collector{Options: o, memory: memory{o.MemoryPath, o.Boot}}
+	c := &Collector{Options: o, memory: memory{o.MemoryPath, o.Boot}, forbidden: map[column]bool{}}
 	c.setProfiling(o.Profile)
 	for _, identity := range c.memory.load() {
 		identity.Index = nil
-		c.gpus = append(c.gpus, &gpu{identity: identity, window: newWindow(), lost: true})
+		g := &gpu{identity: identity, window: newWindow(), lost: true}
+		for _, device := range identity.MIGDevices {
+			g.parts = append(g.parts, &part{device, newWindow()})
+		}
+		c.gpus = append(c.gpus, g)
 	}
 	return c
 }
@@ -109,19 +128,21 @@ func (c *Collector) Collect(_ context.Context, tick time.Time, emit collector.Em
 		errs = append(errs, err)
 	}
 	end := !tick.Before(c.windowEnd)
-	moved, broken := c.visitAll(end)
+	round := c.visitAll(visit{end, c.windowEnd, c.Window})
 	c.reads++
+	if round.changed {
+		c.tell()
+	}
 	if end {
 		errs = append(errs, c.publish(emit))
 	}
-	if end || c.stale { // look for new and missing GPUs once a window
-		moved, c.stale = true, false
-	}
-	if broken {
+	relist := round.moved || end || c.stale // look for new and missing GPUs once a window
+	c.stale = false
+	if c.isBroken(round, tick) {
 		c.close()
 		return errors.Join(append(errs, errors.New("the driver stopped answering; the library is opened again"))...)
 	}
-	if moved {
+	if relist {
 		errs = append(errs, c.relist(c.Patience))
 	}
 	return errors.Join(append(errs, c.complain())...)
@@ -144,10 +165,24 @@ func (c *Collector) startWindow(tick time.Time, emit collector.Emit) error {
 		err = c.publish(emit)
 	}
 	c.windowEnd, c.reads = time.Unix(0, end), 0
-	for _, g := range c.all() {
-		g.window = newWindow()
-	}
+	c.newWindows()
 	return err
+}
+
+func (c *Collector) newWindows() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.gpus {
+		g.renew()
+	}
+}
+
+// renew begins a window.
+func (g *gpu) renew() {
+	g.window = newWindow()
+	for _, p := range g.parts {
+		p.window = newWindow()
+	}
 }
 
 func (c *Collector) all() []*gpu {
@@ -156,61 +191,148 @@ func (c *Collector) all() []*gpu {
 	return append([]*gpu(nil), c.gpus...)
 }
 
-// visitAll reads the GPUs one after the other. moved says that the handles no longer fit the GPUs, broken that no GPU
-// answers since the driver went away.
-func (c *Collector) visitAll(endOfWindow bool) (moved, broken bool) {
-	asked, failed := 0, 0
+// round is what came of a visit to all GPUs.
+type round struct {
+	asked, gone, bad int
+	moved            bool // the handles no longer fit the GPUs
+	changed          bool // what the inventory says
+}
+
+// visitAll reads the GPUs one after the other.
+func (c *Collector) visitAll(v visit) round {
+	var all round
 	for _, g := range c.all() {
-		m := g.meter
-		if m == nil {
+		m := c.meterOf(g)
+		if m == nil || c.slotHangs(g) {
 			continue
 		}
-		asked++
-		r, err := collector.Guarded(&g.guard, c.Patience, func() reading { return m.visit(endOfWindow) })
-		if err != nil {
+		all.asked++
+		r, err := collector.Guarded(&g.guard, c.Patience, func() *reading { return m.visit(v) })
+		if err != nil || r == nil {
 			continue // the guard knows; state tells
 		}
-		c.note(g, &r)
-		moved = moved || r.moved
-		if driverGone(&r) {
-			failed++
+		all.changed = c.note(g, r) || all.changed
+		all.moved = all.moved || r.moved
+		if driverIsGone(r.gone) {
+			all.gone++
+		}
+		if r.verdict() != nvml.OK {
+			all.bad++
 		}
 	}
-	return moved, asked > 0 && failed == asked
+	return all
 }
 
-// driverGone tells whether a reading failed as all do when the driver was unloaded.
-func driverGone(r *reading) bool {
-	s := r.values[powerW].status
-	return s == nvml.Uninitialized || s == nvml.DriverNotLoaded || s == nvml.LibRMVersionMismatch
-}
-
-func (c *Collector) note(g *gpu, r *reading) {
-	for i := range r.procs {
-		if p := &r.procs[i]; p.PID == 0 || p.PID > c.PIDMax {
-			r.rejected++
-			p.PID = 0
-		}
+// isBroken tells whether the library must be opened again: at once when all GPUs say that the driver is gone, and now
+// and then while none of them answers well.
+func (c *Collector) isBroken(r round, tick time.Time) bool {
+	if r.asked > 0 && r.gone == r.asked {
+		return true
 	}
+	if r.bad < r.asked || len(c.all()) == 0 {
+		c.badSince = time.Time{}
+		return false
+	}
+	if c.badSince.IsZero() {
+		c.badSince = tick
+	}
+	return tick.Sub(c.badSince) >= max(c.Retry, c.Window)
+}
+
+// note takes a reading, and tells whether the GPU is not what it was.
+func (c *Collector) note(g *gpu, r *reading) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rejected += r.rejected
-	g.lost, g.odd = r.gone == nvml.Lost, nvml.OK
-	if r.gone != nvml.OK && !g.lost {
-		g.odd = r.gone
+	c.unlisted += r.procs.dropped
+	c.sayForbidden(g, r)
+	verdict := r.verdict()
+	g.lost, g.odd = verdict == nvml.Lost, nvml.OK
+	if !g.lost {
+		g.odd = verdict
 	}
-	g.window.add(r)
-	g.window.procs = realProcesses(g.window.procs)
+	g.window.add(&r.values, &r.procs)
+	if r.links != nil {
+		g.window.links = r.links
+	}
+	if r.powerKind != "" {
+		g.powerKind = r.powerKind
+	}
+	return c.noteParts(g, r) || c.noteIdentity(g, r)
 }
 
-func realProcesses(procs []nvml.Process) []nvml.Process {
-	kept := procs[:0]
-	for _, p := range procs {
-		if p.PID != 0 {
-			kept = append(kept, p)
+// noteParts takes the readings of the MIG devices. One that is no longer there has no row any more: it was taken away,
+// not lost.
+func (c *Collector) noteParts(g *gpu, r *reading) bool {
+	if !r.partsListed {
+		for i := range r.parts {
+			if p := partOf(g.parts, r.parts[i].device.UUID); p != nil {
+				p.note(c, &r.parts[i])
+			}
+		}
+		return false
+	}
+	var parts []*part
+	for i := range r.parts {
+		got := &r.parts[i]
+		p := partOf(g.parts, got.device.UUID)
+		if p == nil {
+			p = &part{got.device, newWindow()}
+		}
+		p.note(c, got)
+		parts = append(parts, p)
+	}
+	g.parts = parts
+	return false
+}
+
+func (p *part) note(c *Collector, r *partReading) {
+	c.rejected += r.procs.rejected
+	c.unlisted += r.procs.dropped
+	p.window.add(&r.values, &r.procs)
+}
+
+func partOf(parts []*part, uuid string) *part {
+	for _, p := range parts {
+		if p.identity.UUID == uuid {
+			return p
 		}
 	}
-	return kept
+	return nil
+}
+
+// noteIdentity keeps the inventory true, and tells whether it changed.
+func (c *Collector) noteIdentity(g *gpu, r *reading) bool {
+	changed := false
+	if mode := r.values[migMode]; mode.status == nvml.OK {
+		on := mode.value == flag(true)
+		changed = g.identity.MIG == nil || *g.identity.MIG != on
+		g.identity.MIG = &on
+	}
+	if r.ends != nil && !reflect.DeepEqual(g.identity.NVLinks, r.ends) {
+		g.identity.NVLinks, changed = r.ends, true
+	}
+	if !r.partsListed {
+		return changed
+	}
+	var devices []heelerv1.MIGDevice
+	for _, p := range g.parts {
+		devices = append(devices, p.identity)
+	}
+	if !reflect.DeepEqual(g.identity.MIGDevices, devices) {
+		g.identity.MIGDevices, changed = devices, true
+	}
+	return changed
+}
+
+// sayForbidden says once for each column that we may not read it.
+func (c *Collector) sayForbidden(g *gpu, r *reading) {
+	for i := range r.values {
+		if col := column(i); r.values[i].status == nvml.NoPermission && !c.forbidden[col] {
+			c.forbidden[col] = true
+			c.Log.Warn("no permission to read a column", "column", names[col], "gpu", g.identity.UUID)
+		}
+	}
 }
 
 // state is whether the GPU answers.
@@ -223,7 +345,11 @@ func (c *Collector) state(g *gpu) heelerv1.GpuState {
 		return heelerv1.GpuHung
 	case c.released:
 		return heelerv1.GpuUnknown
-	case g.lost || g.meter == nil:
+	case g.meter == nil:
+		return c.unseen()
+	case c.slotOf(g).hangs(c.HangAfter):
+		return heelerv1.GpuHung
+	case g.lost:
 		return heelerv1.GpuLost
 	case g.odd != nvml.OK:
 		return heelerv1.GpuUnknown
@@ -232,10 +358,40 @@ func (c *Collector) state(g *gpu) heelerv1.GpuState {
 	}
 }
 
+// unseen is the state of a GPU that the library does not show. It is lost, unless it may be what stands at a place that
+// could not be looked at.
+func (c *Collector) unseen() heelerv1.GpuState {
+	missing, hung, silent := 0, 0, 0
+	for _, g := range c.gpus {
+		if g.meter == nil {
+			missing++
+		}
+	}
+	for _, s := range c.slots {
+		if s.hangs(0) {
+			silent++
+		}
+		if s.hangs(c.HangAfter) {
+			hung++
+		}
+	}
+	switch {
+	case hung >= missing:
+		return heelerv1.GpuHung
+	case silent > 0 || c.refused != nvml.OK:
+		return heelerv1.GpuUnknown
+	default:
+		return heelerv1.GpuLost
+	}
+}
+
 func (c *Collector) publish(emit collector.Emit) error {
 	var rows []row
 	for _, g := range c.all() {
-		rows = append(rows, row{g.identity, c.state(g), g.window})
+		state := c.state(g)
+		c.mu.Lock()
+		rows = append(rows, rowsOf(g, state)...)
+		c.mu.Unlock()
 	}
 	reads := c.reads
 	c.reads = 0
@@ -247,24 +403,27 @@ func (c *Collector) publish(emit collector.Emit) error {
 	return emit(s)
 }
 
-// complain says which GPUs do not answer.
+// complain says which GPUs do not answer, or not well.
 func (c *Collector) complain() error {
-	var errs []error
+	errs := []error{c.hangingFor(c.HangAfter)}
 	all := c.all()
 	for _, g := range all {
 		switch c.state(g) {
-		case heelerv1.GpuHung:
-			silent, _ := g.guard.Stuck()
-			errs = append(errs, fmt.Errorf("%w: %s (%s) has been silent for %s in: %s", collector.ErrHung,
-				g.identity.UUID, g.identity.PCI, silent.Round(time.Second), g.meter.call()))
 		case heelerv1.GpuLost:
 			errs = append(errs, fmt.Errorf("lost: %s (%s)", g.identity.UUID, g.identity.PCI))
+		case heelerv1.GpuUnknown:
+			c.mu.Lock()
+			why := cmp.Or(g.odd, c.refused)
+			c.mu.Unlock()
+			if why != nvml.OK {
+				errs = append(errs, fmt.Errorf("%s (%s) answers: %s", g.identity.UUID, g.identity.PCI, why))
+			}
 		}
 	}
-	if len(all) == 0 {
-		return fmt.Errorf("%w: the driver shows no GPU", collector.ErrAbsent)
+	if err := errors.Join(errs...); err != nil || len(all) > 0 {
+		return err
 	}
-	return errors.Join(errs...)
+	return fmt.Errorf("%w: the driver shows no GPU", collector.ErrAbsent)
 }
 
 // Counts implements [collector.Counter].
@@ -280,5 +439,12 @@ func (c *Collector) Counts() map[string]uint64 {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return map[string]uint64{"rejected": c.rejected, "reopened": c.reopened, "hung": hung, "lost": lost}
+	for _, s := range c.slots {
+		if s.nameless() && s.hangs(c.HangAfter) {
+			hung++
+		}
+	}
+	return map[string]uint64{
+		"rejected": c.rejected, "reopened": c.reopened, "hung": hung, "lost": lost, "unlisted_processes": c.unlisted,
+	}
 }

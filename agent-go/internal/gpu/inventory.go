@@ -11,52 +11,14 @@ import (
 	"heeler.dev/schemas/go/heelerv1"
 )
 
-// found is a GPU that the library shows now.
-type found struct {
-	dev      nvml.Device // nil when the GPU was not asked since it hangs
-	identity heelerv1.Gpu
-}
-
-// list asks the library for its GPUs. It runs under the library's guard. Known GPUs are not asked for what cannot
-// change, and those that hang, by index, are not asked at all.
-func list(lib nvml.Library, known map[string]heelerv1.Gpu, hanging map[int]heelerv1.Gpu) ([]found, nvml.Status) {
-	count, s := lib.Count()
-	if s != nvml.OK {
-		return nil, s
-	}
-	var all []found
-	for index := range count {
-		if identity, hangs := hanging[index]; hangs {
-			all = append(all, found{nil, identity})
-			continue
-		}
-		dev, s := lib.Device(index)
-		if s != nvml.OK {
-			continue // lost GPUs may keep their index and refuse the handle
-		}
-		uuid, s := dev.UUID()
-		if s != nvml.OK || uuid == "" {
-			continue
-		}
-		identity, ok := known[uuid]
-		if !ok {
-			identity = identify(dev, uuid)
-		}
-		identity.Index = heelerv1.Some(uint64(index))
-		if mig, s := dev.MIG(); s == nvml.OK {
-			identity.MIG = &mig
-		}
-		all = append(all, found{dev, identity})
-	}
-	return all, nvml.OK
-}
-
 // identify reads what does not change.
 func identify(d nvml.Device, uuid string) heelerv1.Gpu {
 	g := heelerv1.Gpu{UUID: uuid}
 	g.Model, _ = d.Name()
 	g.Serial, _ = d.Serial()
 	g.VBIOS, _ = d.VBIOS()
+	g.BoardPart, _ = d.BoardPart()
+	g.Architecture, _ = d.Architecture()
 	if address, s := d.PCI(); s == nvml.OK {
 		g.PCI, _ = pci.Normalise(address)
 	}
@@ -66,9 +28,19 @@ func identify(d nvml.Device, uuid string) heelerv1.Gpu {
 	if node, s := d.NUMANode(); s == nvml.OK {
 		g.NUMA = heelerv1.Some(int64(node))
 	}
-	if total, _, s := d.MemoryBytes(); s == nvml.OK && total > 0 {
-		g.FBTotalBytes = &total
+	if m, s := d.Memory(); s == nvml.OK && m.Total > 0 {
+		g.FBTotalBytes = &m.Total
 	}
+	if on, s := d.MIG(); s == nvml.OK {
+		g.MIG = &on
+	}
+	if g.MIG == nil || *g.MIG {
+		parts, _ := listParts(d, func(string) *heelerv1.MIGDevice { return nil })
+		for _, p := range parts {
+			g.MIGDevices = append(g.MIGDevices, p.device)
+		}
+	}
+	g.NVLinks = linkEnds(d)
 	return g
 }
 

@@ -60,24 +60,16 @@ func (c *Collector) close() {
 	c.reopened++
 }
 
-type listing struct {
-	gpus   []found
-	status nvml.Status
-}
-
 // relist asks which GPUs there are. A GPU that is no longer shown is lost and keeps its row; one that has another
 // index gets its new handle.
 func (c *Collector) relist(patience time.Duration) error {
-	known, hanging := map[string]heelerv1.Gpu{}, map[int]heelerv1.Gpu{}
-	for _, g := range c.all() {
-		known[g.identity.UUID] = g.identity
-		if _, stuck := g.guard.Stuck(); stuck && g.identity.Index != nil {
-			hanging[int(*g.identity.Index)] = g.identity
-		}
+	type counted struct {
+		n      int
+		status nvml.Status
 	}
-	got, err := collector.Guarded(&c.library, patience, func() listing {
-		gpus, status := list(c.Library, known, hanging)
-		return listing{gpus, status}
+	got, err := collector.Guarded(&c.library, patience, func() counted {
+		n, s := c.Library.Count()
+		return counted{n, s}
 	})
 	if err != nil {
 		return fmt.Errorf("%w: listing the GPUs: %w", collector.ErrHung, err)
@@ -88,7 +80,11 @@ func (c *Collector) relist(patience time.Duration) error {
 	if c.versions == (nvml.Versions{}) {
 		c.versions, _ = collector.Guarded(&c.library, patience, c.Library.Versions)
 	}
-	if changed := c.merge(got.gpus); changed || !c.everSeen {
+	shown := c.look(got.n, patience)
+	if shown.late {
+		c.stale = true // and look again with the next tick
+	}
+	if changed := c.merge(shown); changed || !c.everSeen {
 		c.everSeen = true
 		c.tell()
 	}
@@ -96,33 +92,44 @@ func (c *Collector) relist(patience time.Duration) error {
 }
 
 // merge brings the rows up to date and tells whether any identity changed.
-func (c *Collector) merge(now []found) bool {
+func (c *Collector) merge(now listing) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.refused = now.refused
 	shown := map[string]*found{}
-	for i := range now {
-		shown[now[i].identity.UUID] = &now[i]
+	for i := range now.gpus {
+		shown[now.gpus[i].identity.UUID] = &now.gpus[i]
 	}
 	changed := false
 	for _, g := range c.gpus {
 		f, ok := shown[g.identity.UUID]
 		delete(shown, g.identity.UUID)
-		if !ok {
-			changed = changed || g.meter != nil
-			g.meter, g.identity.Index, g.lost = nil, nil, true
+		if ok {
+			changed = c.refresh(g, f) || changed
 			continue
 		}
-		changed = c.refresh(g, f) || changed
+		if _, stuck := g.guard.Stuck(); stuck || c.slotOf(g).hangs(0) {
+			continue // it may still be there
+		}
+		changed = changed || g.meter != nil
+		g.meter, g.identity.Index, g.lost = nil, nil, true
 	}
-	for i := range now {
-		f := &now[i]
-		if _, isNew := shown[f.identity.UUID]; isNew {
-			g := &gpu{identity: f.identity, window: newWindow(), meter: newMeter(f.dev, f.identity.UUID, &c.profiling, &c.claims)}
-			c.gpus = append(c.gpus, g)
+	for i := range now.gpus {
+		f := &now.gpus[i]
+		if _, isNew := shown[f.identity.UUID]; isNew && f.dev != nil {
+			c.gpus = append(c.gpus, c.newGPU(f))
 			changed = true
 		}
 	}
 	return changed
+}
+
+func (c *Collector) newGPU(f *found) *gpu {
+	g := &gpu{identity: f.identity, window: newWindow(), meter: c.newMeter(f.dev, &f.identity, "")}
+	for _, device := range f.identity.MIGDevices {
+		g.parts = append(g.parts, &part{device, newWindow()})
+	}
+	return g
 }
 
 // refresh gives a known GPU its new handle if its place changed. A meter that hangs is left as it is.
@@ -131,26 +138,26 @@ func (c *Collector) refresh(g *gpu, f *found) bool {
 		return false
 	}
 	same := g.meter != nil && g.identity.Index != nil && *g.identity.Index == *f.identity.Index
-	migChanged := (g.identity.MIG == nil) != (f.identity.MIG == nil) ||
-		g.identity.MIG != nil && *g.identity.MIG != *f.identity.MIG
-	g.identity = f.identity
 	if same {
-		return migChanged
+		return false
 	}
+	g.identity.Index = f.identity.Index
 	if _, stuck := g.guard.Stuck(); stuck {
 		return true
 	}
 	// The old meter's samples are not freed: that is a call into a driver that has just changed under us.
-	g.meter, g.lost = newMeter(f.dev, f.identity.UUID, &c.profiling, &c.claims), false
+	g.meter, g.lost = c.newMeter(f.dev, &g.identity, g.powerKind), false
 	return true
 }
 
 // tell passes the GPUs on and remembers them.
 func (c *Collector) tell() {
 	var gpus []heelerv1.Gpu
-	for _, g := range c.all() {
+	c.mu.Lock()
+	for _, g := range c.gpus {
 		gpus = append(gpus, g.identity)
 	}
+	c.mu.Unlock()
 	if err := c.memory.save(gpus); err != nil {
 		c.Log.Warn("cannot remember the GPUs", "error", err)
 	}
@@ -187,10 +194,13 @@ func (c *Collector) Recheck(address string, wait time.Duration) heelerv1.GpuStat
 	if g == nil {
 		return heelerv1.GpuUnknown
 	}
+	if c.slotHangs(g) {
+		return heelerv1.GpuHung
+	}
 	state, err := collector.Guarded(&g.guard, wait/2, func() heelerv1.GpuState {
 		m := c.meterOf(g) // asked under the guard: the library is not closed as long as we hold it
 		if m == nil {
-			return heelerv1.GpuLost
+			return c.state(g)
 		}
 		return m.probe()
 	})

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,33 +15,66 @@ type measure struct {
 	status nvml.Status
 }
 
-// reading is what one visit to a GPU gave. Columns that were not read have the status Unread.
+// values are what a visit gave. Columns that were not read have the status Unread.
+type values [allColumns]measure
+
+func (v *values) clear() {
+	for i := range v {
+		v[i].status = nvml.Unread
+	}
+}
+
+// visit says what a visit is to do.
+type visit struct {
+	end    bool // of a window: read also what is read once
+	window time.Time
+	length time.Duration
+}
+
+// reading is what one visit to a GPU gave.
 type reading struct {
 	// gone is the status that ended the visit early: the GPU is lost, or another stands at its place.
-	gone     nvml.Status
-	moved    bool
-	values   [allColumns]measure
-	procs    []nvml.Process
-	rejected uint64
+	gone  nvml.Status
+	moved bool
+	values
+	powerKind   string
+	procs       processList
+	links       []linkState
+	parts       []partReading
+	partsListed bool // parts are all the MIG devices that there are
+	ends        []heelerv1.NVLink
+	rejected    uint64
 }
 
 // meter reads one GPU. All its methods but call run under the GPU's guard, one at a time.
 type meter struct {
 	dev     nvml.Device
 	uuid    string
-	fast    []reader
-	slow    []reader
+	pidMax  uint64
+	fast    []*reader
+	slow    []*reader
+	tick    asker
+	window  asker
+	power   powerSource
 	limitW  float64 // the last known power limit
+	links   links
+	upLinks heelerv1.Value // as of the last window
+	mps     rest
+	parts   []*partMeter
+	listed  bool // parts are known
 	perf    perfMonitor
 	traffic traffic
 	calling atomic.Pointer[string]
 }
 
-func newMeter(dev nvml.Device, uuid string, profiling *atomic.Int32, claims *claims) *meter {
-	return &meter{
-		dev: dev, uuid: uuid, fast: everyTick(), slow: everyWindow(),
-		perf: perfMonitor{allowed: profiling, uuid: uuid, claims: claims},
+// newMeter returns a meter for a GPU. powerKind is what power_w has been of this GPU so far, if it has been anything.
+func (c *Collector) newMeter(dev nvml.Device, g *heelerv1.Gpu, powerKind string) *meter {
+	m := &meter{
+		dev: dev, uuid: g.UUID, pidMax: c.PIDMax, fast: everyTick(), slow: everyWindow(), tick: tickFields(),
+		window: windowFields(), power: powerSource{kind: powerKind, ofCall: kindOfCall(g)},
+		perf: perfMonitor{allowed: &c.profiling, uuid: g.UUID, claims: &c.claims, open: dev.Profiler},
 	}
+	return m
 }
 
 // call is what the meter is calling now, for the report on a GPU that hangs.
@@ -54,29 +88,39 @@ func (m *meter) call() string {
 func (m *meter) enter(name string) { m.calling.Store(&name) }
 
 // visit reads the columns of each tick and, at the end of a window, those of each window.
-func (m *meter) visit(endOfWindow bool) reading {
-	var r reading
-	for i := range r.values {
-		r.values[i].status = nvml.Unread
-	}
-	if m.isElsewhere(&r) {
+func (m *meter) visit(v visit) *reading {
+	r := &reading{}
+	r.clear()
+	if m.isElsewhere(r) {
 		return r
 	}
 	if m.limitW == 0 {
 		m.readPowerLimit()
 	}
-	if !m.run(m.fast, &r) || !endOfWindow || !m.run(m.slow, &r) {
+	put := func(c column, v heelerv1.Value, s nvml.Status) { m.take(r, c, v, s) }
+	m.readTick(r, put)
+	if r.gone != nvml.OK || !m.askAll(m.fast, m.dev, put, &r.gone) {
 		return r
 	}
-	m.readFields(&r)
-	m.readProcesses(&r)
-	if limit, ok := r.values[powerLimitW].value.Float(); ok {
-		m.limitW = limit
+	if v.end && !m.askAll(m.slow, m.dev, put, &r.gone) {
+		return r
 	}
+	if v.end || !m.listed {
+		m.readMIG(r)
+	}
+	if v.end {
+		m.readWindow(v, r, put)
+	}
+	m.visitParts(v, r)
+	if v.end {
+		m.readProcesses(r)
+	}
+	r.rejected += r.procs.rejected
 	return r
 }
 
-// isElsewhere tells whether the handle now stands for another GPU, as after a driver reload with one GPU fewer.
+// isElsewhere tells whether the handle now stands for another GPU, as after a driver reload with one GPU fewer. It is
+// asked with each visit, which costs less than any answer of the driver, so that no reading goes to a wrong GPU.
 func (m *meter) isElsewhere(r *reading) bool {
 	m.enter("UUID")
 	uuid, s := m.dev.UUID()
@@ -84,11 +128,15 @@ func (m *meter) isElsewhere(r *reading) bool {
 		r.moved, r.gone = true, nvml.NotFound
 		return true
 	}
-	if s == nvml.Lost || s == nvml.ResetRequired {
+	if s == nvml.Lost || s == nvml.ResetRequired || driverIsGone(s) {
 		r.gone = s
 		return true
 	}
 	return false
+}
+
+func driverIsGone(s nvml.Status) bool {
+	return s == nvml.Uninitialized || s == nvml.DriverNotLoaded || s == nvml.LibRMVersionMismatch
 }
 
 func (m *meter) readPowerLimit() {
@@ -98,127 +146,118 @@ func (m *meter) readPowerLimit() {
 	}
 }
 
-// run makes the calls of the readers until one says that the GPU is lost.
-func (m *meter) run(readers []reader, r *reading) bool {
-	for i := range readers {
-		m.enter(readers[i].name)
-		readers[i].read(m.dev, func(c column, v heelerv1.Value, s nvml.Status) { m.take(r, c, v, s) })
-		if r.gone != nvml.OK {
-			return false
+// readTick asks for the fields of each tick, and the power.
+func (m *meter) readTick(r *reading, put put) {
+	m.enter("power and memory temperature")
+	m.tick.ask(m.dev)
+	m.power.read(m.dev, &m.tick.fields[tickPowerAverage], &m.tick.fields[tickPowerInstant], put)
+	r.powerKind = m.power.kind
+	temperature := &m.tick.fields[tickMemoryTemperature]
+	put(memTempC, heelerv1.UintValue(temperature.Value), temperature.Status)
+}
+
+// readWindow asks for the fields of each window, the links and the performance monitor.
+func (m *meter) readWindow(v visit, r *reading, put put) {
+	m.enter("field values")
+	m.window.ask(m.dev)
+	m.window.takePlain(put)
+	m.enter("NVLinks")
+	r.links = m.links.read(m.dev, m.window.fields, m.window.fields[windowLinkCount], put)
+	if up := r.values[nvlinkLinksUp]; up.status == nvml.OK && up.value != m.upLinks {
+		if m.upLinks.Known() {
+			r.ends = linkEnds(m.dev)
+		}
+		m.upLinks = up.value
+	}
+	m.enter("performance monitor")
+	m.perf.read(v, put)
+	tx, rx := &m.window.fields[windowNVLinkTx], &m.window.fields[windowNVLinkRx]
+	if tx.Status.Lacking() && r.values[nvlinkTx].status != nvml.OK {
+		m.links.bytes(m.dev, tx, rx)
+	}
+	m.traffic.read(v, m.window.fields[windowNVLinkTx:windowPlain], func(c column, v heelerv1.Value, s nvml.Status) {
+		if r.values[c].status != nvml.OK { // the performance monitor's average is better
+			put(c, v, s)
+		}
+	})
+	if limit, ok := r.values[powerLimitW].value.Float(); ok {
+		m.limitW = limit
+	}
+}
+
+// askAll makes the calls of the readers until one says that the GPU is gone.
+func (m *meter) askAll(readers []*reader, d nvml.Device, put put, gone ...*nvml.Status) bool {
+	for _, r := range readers {
+		m.enter(r.name)
+		r.ask(d, put)
+		for _, g := range gone {
+			if *g != nvml.OK {
+				return false
+			}
 		}
 	}
 	return true
 }
 
-// take records a value if it can be true.
+// take records a value of the GPU, if it can be true.
 func (m *meter) take(r *reading, c column, v heelerv1.Value, s nvml.Status) {
-	if s == nvml.Lost {
+	if s == nvml.Lost || driverIsGone(s) {
 		r.gone = s
 	}
-	if s == nvml.OK && !m.plausible(c, v) {
-		s = nvml.Implausible
-		r.rejected++
+	m.set(r, &r.values, c, v, s)
+}
+
+// set records a value, if it can be true.
+func (m *meter) set(r *reading, to *values, c column, v heelerv1.Value, s nvml.Status) {
+	if s == nvml.OK {
+		var ok bool
+		if v, ok = m.plausible(c, v); !ok {
+			s = nvml.Implausible
+			r.rejected++
+		}
 	}
 	if s != nvml.OK {
 		v = heelerv1.Value{}
 	}
-	r.values[c] = measure{v, s}
+	to[c] = measure{v, s}
 }
 
-const (
-	powerLimits       = 3     // times the limit: no board draws that
-	highestPowerW     = 20000 // where the limit is not known
-	highestTempC      = 200
-	highestClockMHz   = 20000
-	highestPCIeGen    = 16
-	highestBytesPerS  = 1 << 50
-	highestPState     = 32
-	highestRecoveryNo = 1000
-)
-
-func (m *meter) plausible(c column, v heelerv1.Value) bool {
-	f, ok := v.Float()
-	if !ok || f < 0 {
-		return false
+// verdict is how the GPU as a whole answers: well, or with the error that it gives to all that it is asked with each
+// tick. A call that it lacks, or that we may not make, is no error.
+func (r *reading) verdict() nvml.Status {
+	if r.gone != nvml.OK {
+		return r.gone
 	}
-	switch c {
-	case powerW:
-		if m.limitW > 0 {
-			return f <= powerLimits*m.limitW
+	worst := nvml.OK
+	for i := range r.values {
+		switch s := r.values[i].status; {
+		case s == nvml.OK:
+			return nvml.OK
+		case s == nvml.Unread || s == nvml.Implausible || s == nvml.Blank || s == nvml.NoPermission || s.Lacking():
+		case worst == nvml.OK:
+			worst = s
 		}
-		return f <= highestPowerW
-	case powerLimitW, powerLimitDefaultW:
-		return f > 0 && f <= highestPowerW
-	case tempC, memTempC, tempSlowdownC:
-		return f <= highestTempC
-	case smClockMHz, memClockMHz, smClockMaxMHz, memClockMaxMHz:
-		return f <= highestClockMHz
-	case utilRatio, memUtilRatio, smActiveRatio, smOccupancyRatio, tensorActiveRatio, dramActiveRatio:
-		return f <= 1
-	case fanRatio:
-		return f <= 2 // drivers report more than 100 % for fans above their nominal speed
-	case pcieTx, pcieRx, nvlinkTx, nvlinkRx:
-		return f <= highestBytesPerS
-	case pcieGen, pcieGenMax:
-		return f <= highestPCIeGen
-	case pcieWidth, pcieWidthMax, pstate:
-		return f <= highestPState
-	case recoveryAction:
-		return f <= highestRecoveryNo
-	default:
-		return true
 	}
+	return worst
 }
 
-// readFields asks for everything that comes as field values, in one call, and for the performance monitor.
-func (m *meter) readFields(r *reading) {
-	m.enter("field values")
-	fields := []nvml.Field{
-		{ID: nvml.FieldRecoveryAction},
-		{ID: nvml.FieldNVLinkCRCFlit}, {ID: nvml.FieldNVLinkCRCData},
-		{ID: nvml.FieldNVLinkReplay}, {ID: nvml.FieldNVLinkRecovery},
-		{ID: nvml.FieldNVLinkTxKiB, Scope: nvml.AllLinks}, {ID: nvml.FieldNVLinkRxKiB, Scope: nvml.AllLinks},
-		{ID: nvml.FieldPCIeTxBytes}, {ID: nvml.FieldPCIeRxBytes},
+// closeMonitors closes the performance monitors.
+func (m *meter) closeMonitors() {
+	m.enter("closing the performance monitor")
+	for _, p := range m.parts {
+		p.perf.close()
 	}
-	_ = m.dev.Fields(fields)
-	m.take(r, recoveryAction, heelerv1.UintValue(fields[0].Value), fields[0].Status)
-	crc, s := sum(fields[1], fields[2])
-	m.take(r, nvlinkCRCErrors, heelerv1.UintValue(crc), s)
-	m.take(r, nvlinkReplayErrors, heelerv1.UintValue(fields[3].Value), fields[3].Status)
-	m.take(r, nvlinkRecoveryErrors, heelerv1.UintValue(fields[4].Value), fields[4].Status)
-	m.enter("performance monitor")
-	m.perf.read(m.dev, func(c column, v heelerv1.Value, s nvml.Status) { m.take(r, c, v, s) })
-	m.traffic.read(fields[5:], time.Now(), func(c column, v heelerv1.Value, s nvml.Status) {
-		if r.values[c].status != nvml.OK { // the performance monitor's average is better
-			m.take(r, c, v, s)
-		}
-	})
-}
-
-// sum adds two counters; one of them is enough.
-func sum(a, b nvml.Field) (uint64, nvml.Status) {
-	switch {
-	case a.Status != nvml.OK:
-		return b.Value, b.Status
-	case b.Status != nvml.OK:
-		return a.Value, a.Status
-	default:
-		return a.Value + b.Value, nvml.OK
-	}
-}
-
-func (m *meter) readProcesses(r *reading) {
-	m.enter("processes")
-	if procs, s := m.dev.Processes(); s == nvml.OK {
-		r.procs = procs
-	}
+	m.perf.close()
 }
 
 // probe asks just enough to tell whether the GPU is there.
 func (m *meter) probe() heelerv1.GpuState {
 	var r reading
 	if m.isElsewhere(&r) {
-		return heelerv1.GpuLost
+		if r.gone == nvml.Lost || r.moved {
+			return heelerv1.GpuLost
+		}
+		return heelerv1.GpuUnknown
 	}
 	m.enter("probe")
 	_, power := m.dev.PowerMilliwatts()
@@ -232,3 +271,69 @@ func (m *meter) probe() heelerv1.GpuState {
 		return heelerv1.GpuUnknown
 	}
 }
+
+// powerSource keeps power_w of one kind: the driver's mean over a second, which says more, or the power at one moment.
+type powerSource struct {
+	kind   string // empty until it is known, or where nobody knows
+	ofCall string // what the older call gives on this board
+	call   bool   // neither field is there
+}
+
+const (
+	powerAverage = "average"
+	powerInstant = "instant"
+)
+
+// kindOfCall says what the older call gives: the mean, from Ampere on, except for the first board of it.
+func kindOfCall(g *heelerv1.Gpu) string {
+	switch g.Architecture {
+	case "":
+		return ""
+	case "kepler", "maxwell", "pascal", "volta", "turing":
+		return powerInstant
+	case "ampere":
+		for _, board := range []string{"A100", "A800", "A30"} {
+			if strings.Contains(g.Model, board) {
+				return powerInstant
+			}
+		}
+	}
+	return powerAverage
+}
+
+// read takes the two fields, and makes the older call where neither is there.
+func (p *powerSource) read(d nvml.Device, average, instant *nvml.Field, put put) {
+	if average.Status == nvml.OK && average.Value == 0 && instant.Status == nvml.OK && instant.Value > 0 {
+		average.Status = nvml.NotSupported // no board that runs draws nothing
+	}
+	put(powerInstantW, watts(instant.Value), instant.Status)
+	if p.kind == "" && !p.call {
+		p.choose(average.Status, instant.Status)
+	}
+	switch {
+	case p.kind == powerAverage && !average.Status.Lacking():
+		put(powerW, watts(average.Value), average.Status)
+	case p.kind == powerInstant && !instant.Status.Lacking():
+		put(powerW, watts(instant.Value), instant.Status)
+	case p.kind == p.ofCall:
+		v, s := d.PowerMilliwatts()
+		put(powerW, watts(v), s)
+	default:
+		put(powerW, heelerv1.Value{}, average.Status)
+	}
+}
+
+// choose waits for a clear answer: an error that passes must not decide what power_w is for good.
+func (p *powerSource) choose(average, instant nvml.Status) {
+	switch {
+	case average == nvml.OK:
+		p.kind = powerAverage
+	case !average.Lacking() && average != nvml.InvalidArgument:
+	case instant == nvml.OK:
+		p.kind = powerInstant
+	case instant.Lacking() || instant == nvml.InvalidArgument:
+		p.kind, p.call = p.ofCall, true
+	}
+}
+
+func watts(milliwatts uint64) heelerv1.Value { return heelerv1.FloatValue(float64(milliwatts) / milli) }

@@ -79,7 +79,6 @@ func TestWholeGPUsAndInstancesAreFilledAlike(t *testing.T) {
 
 func TestOneProfilerPerGPU(t *testing.T) {
 	var c claims
-	d := &scripted{}
 	for range 2 { // who has it may take it again
 		if !c.take("GPU-a", lent) {
 			t.Fatal("not lent")
@@ -90,7 +89,7 @@ func TestOneProfilerPerGPU(t *testing.T) {
 	}
 	allowed := new(atomic.Int32)
 	p := perfMonitor{allowed: allowed, uuid: "GPU-a", claims: &c}
-	if s := p.sample(d); s != nvml.NotSupported {
+	if s := p.sample(); s != nvml.NotSupported {
 		t.Errorf("got %s", s)
 	}
 	c.free("GPU-a", monitor) // not its own

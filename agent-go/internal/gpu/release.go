@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -31,7 +32,8 @@ func (c *Collector) Release(wait time.Duration) error {
 	defer c.mu.Unlock()
 	c.released = true
 	for _, g := range c.gpus {
-		g.window, g.lost = newWindow(), false
+		g.lost = false
+		g.renew()
 	}
 	return nil
 }
@@ -50,10 +52,13 @@ func (c *Collector) takeTurn(deadline time.Time) bool {
 }
 
 // hanging names the GPUs, or the library, in which a call has not returned.
-func (c *Collector) hanging() error {
+func (c *Collector) hanging() error { return c.hangingFor(0) }
+
+// hangingFor names those that have been silent for so long.
+func (c *Collector) hangingFor(least time.Duration) error {
 	var errs []error
 	for _, g := range c.all() {
-		if silent, stuck := g.guard.Stuck(); stuck {
+		if silent, stuck := g.guard.Stuck(); stuck && silent >= least {
 			call := "nothing"
 			if m := c.meterOf(g); m != nil {
 				call = m.call()
@@ -62,7 +67,15 @@ func (c *Collector) hanging() error {
 				g.identity.UUID, g.identity.PCI, silent.Round(time.Second), call))
 		}
 	}
-	if silent, stuck := c.library.Stuck(); stuck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for index, s := range c.slots {
+		if silent, stuck := s.guard.Stuck(); stuck && silent >= least {
+			errs = append(errs, fmt.Errorf("%w: the GPU at index %d (%s) has been silent for %s when asked who it is",
+				collector.ErrHung, index, cmp.Or(s.uuid, "not known"), silent.Round(time.Second)))
+		}
+	}
+	if silent, stuck := c.library.Stuck(); stuck && silent >= least {
 		errs = append(errs, fmt.Errorf("%w: the GPU library has been silent for %s", collector.ErrHung,
 			silent.Round(time.Second)))
 	}
@@ -78,8 +91,7 @@ func (c *Collector) letGo(wait time.Duration) error {
 	for _, g := range c.all() {
 		_, err := collector.Guarded(&g.guard, wait, func() bool {
 			if m := c.meterOf(g); m != nil {
-				m.enter("closing the performance monitor")
-				m.perf.close()
+				m.closeMonitors()
 				c.dropMeter(g)
 			}
 			return true
@@ -127,8 +139,7 @@ func (c *Collector) PauseProfiling(wait time.Duration) error {
 	for _, g := range c.all() {
 		_, err := collector.Guarded(&g.guard, wait, func() bool {
 			if m := c.meterOf(g); m != nil {
-				m.enter("closing the performance monitor")
-				m.perf.close()
+				m.closeMonitors()
 			}
 			return true
 		})
@@ -209,7 +220,7 @@ func (c *Collector) adopt() {
 	if s.Window != c.Window {
 		c.windowEnd, c.reads = time.Time{}, 0
 		for _, g := range c.gpus {
-			g.window = newWindow()
+			g.renew()
 		}
 	}
 	c.Window, c.HangAfter, c.Patience, c.Retry, c.Profile = s.Window, s.HangAfter, s.Patience, s.Retry, s.Profile

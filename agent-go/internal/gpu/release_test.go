@@ -132,17 +132,17 @@ func (d *refusing) Close()                              {}
 
 func TestAMonitorThatSomebodyElseHasIsLeftAloneForAWhile(t *testing.T) {
 	d := &refusing{}
-	p := perfMonitor{allowed: new(atomic.Int32)}
+	p := perfMonitor{allowed: new(atomic.Int32), open: d.Profiler}
 	for range retryWindows {
-		if s := p.sample(d); s != nvml.InUse {
+		if s := p.sample(); s != nvml.InUse {
 			t.Fatalf("got %s", s)
 		}
 	}
 	if d.opened != 1 {
 		t.Errorf("opened %d times", d.opened)
 	}
-	p.sample(d)
-	p.sample(d)
+	p.sample()
+	p.sample()
 	if d.opened != 2 {
 		t.Errorf("then opened %d times", d.opened)
 	}

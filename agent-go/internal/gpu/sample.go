@@ -1,17 +1,33 @@
 package gpu
 
 import (
+	"slices"
 	"time"
 
 	"heeler.dev/agent-go/internal/nvml"
 	"heeler.dev/schemas/go/heelerv1"
 )
 
-// row is one GPU at the end of a window, ready to be put into columns.
+// row is one GPU or MIG device at the end of a window, ready to be put into columns.
 type row struct {
-	identity heelerv1.Gpu
-	state    heelerv1.GpuState
-	window   *window
+	identity  heelerv1.Gpu
+	state     heelerv1.GpuState
+	window    *window
+	powerKind string
+	parent    string             // for a MIG device
+	device    heelerv1.MIGDevice // the same
+}
+
+// rowsOf are a GPU and its MIG devices, which are lost or hang as it does.
+func rowsOf(g *gpu, state heelerv1.GpuState) []row {
+	rows := []row{{identity: g.identity, state: state, window: g.window, powerKind: g.powerKind}}
+	for _, p := range g.parts {
+		rows = append(rows, row{
+			identity: heelerv1.Gpu{UUID: p.identity.UUID, Model: g.identity.Model}, state: state, window: p.window,
+			parent: g.identity.UUID, device: p.identity,
+		})
+	}
+	return rows
 }
 
 // jobOf says which job a process belongs to.
@@ -26,10 +42,12 @@ func build(rows []row, end time.Time, length time.Duration, reads uint64, job jo
 	}
 	s.TS = end.UnixNano()
 	for i := range rows {
-		addIdentity(&s.GPU, &rows[i].identity)
+		addIdentity(&s.GPU, &rows[i])
 		s.State = append(s.State, heelerv1.Some(rows[i].state))
 		addProcesses(s, i, rows[i].window.procs, job)
+		addLinks(s, i, rows[i].window.links)
 	}
+	dropEmpty(&s.GPU)
 	for c := range allColumns {
 		if c < meanColumns {
 			addColumn(s.Mean, s.Absent, rows, c, (*window).mean)
@@ -44,12 +62,39 @@ func build(rows []row, end time.Time, length time.Duration, reads uint64, job jo
 	return s
 }
 
-func addIdentity(columns *heelerv1.GpuColumns, g *heelerv1.Gpu) {
+func addIdentity(columns *heelerv1.GpuColumns, r *row) {
+	g := &r.identity
 	columns.UUID = append(columns.UUID, g.UUID)
 	columns.Index = append(columns.Index, signed(g.Index))
 	columns.Minor = append(columns.Minor, signed(g.Minor))
 	columns.PCI = append(columns.PCI, text(g.PCI))
 	columns.Model = append(columns.Model, text(g.Model))
+	columns.Parent = append(columns.Parent, text(r.parent))
+	columns.GI = append(columns.GI, signed(r.device.GI))
+	columns.CI = append(columns.CI, signed(r.device.CI))
+	columns.Profile = append(columns.Profile, text(r.device.Profile))
+	columns.PowerKind = append(columns.PowerKind, text(r.powerKind))
+}
+
+// dropEmpty leaves out what no row has: most nodes have no MIG devices.
+func dropEmpty(columns *heelerv1.GpuColumns) {
+	empty := func(texts []*string) bool {
+		return !slices.ContainsFunc(texts, func(s *string) bool { return s != nil })
+	}
+	if empty(columns.Parent) {
+		columns.Parent, columns.GI, columns.CI, columns.Profile = nil, nil, nil, nil
+	}
+	if empty(columns.PowerKind) {
+		columns.PowerKind = nil
+	}
+}
+
+func addLinks(s *heelerv1.GpuSample, position int, links []linkState) {
+	for _, l := range links {
+		s.NVLinks = append(s.NVLinks, heelerv1.NVLinkRow{
+			GPU: position, Link: uint64(l.link), Up: l.up, Counters: l.counters,
+		})
+	}
 }
 
 func signed(v *uint64) *int64 {
@@ -76,22 +121,26 @@ func addProcesses(s *heelerv1.GpuSample, position int, procs []nvml.Process, job
 	}
 }
 
-// addColumn adds a column if any GPU has a value in it. Otherwise, and for GPUs that answer but lack it, the reason
-// goes to absent. That a GPU is lost or hangs stands in its state and not in each column.
+// addColumn adds a column if any row has a value in it. Otherwise, and for GPUs that answer but lack it, the reason
+// goes to absent. That a GPU is lost or hangs stands in its state and not in each column, and that a MIG device has
+// less to tell than a GPU is no reason at all.
 func addColumn(
 	to map[string]heelerv1.Column, absent map[string]string, rows []row, c column, value func(*window, column) heelerv1.Value,
 ) {
 	values := make(heelerv1.Column, len(rows))
 	known, reason := false, ""
 	for i := range rows {
-		values[i] = value(rows[i].window, c)
+		r := &rows[i]
+		values[i] = value(r.window, c)
+		why := r.window.why(c)
 		switch {
 		case values[i].Known():
 			known = true
-		case rows[i].state == heelerv1.GpuOK || rows[i].state == heelerv1.GpuUnknown:
-			reason = rows[i].window.why(c).String()
+		case r.parent != "" && (why == nvml.Unread || why.Lacking()):
+		case r.state == heelerv1.GpuOK || r.state == heelerv1.GpuUnknown:
+			reason = why.String()
 		case reason == "":
-			reason = string(rows[i].state)
+			reason = string(r.state)
 		}
 	}
 	if known {

@@ -46,6 +46,7 @@ func (s *script) Device(i int) (nvml.Device, nvml.Status) {
 
 // scripted is a GPU that supports only what the test gives it.
 type scripted struct {
+	lacking
 	uuid    string
 	power   func() (uint64, nvml.Status)
 	util    uint64
@@ -55,59 +56,6 @@ type scripted struct {
 	procs   []nvml.Process
 	temp    nvml.Status
 }
-
-const none = nvml.NotSupported
-
-func (d *scripted) UUID() (string, nvml.Status)   { return d.uuid, nvml.OK }
-func (d *scripted) Name() (string, nvml.Status)   { return "Model", nvml.OK }
-func (d *scripted) Serial() (string, nvml.Status) { return "", none }
-func (d *scripted) VBIOS() (string, nvml.Status)  { return "", none }
-func (d *scripted) PCI() (string, nvml.Status)    { return "00000000:3B:00.0", nvml.OK }
-func (d *scripted) Minor() (int, nvml.Status)     { return 4, nvml.OK }
-func (d *scripted) NUMANode() (int, nvml.Status)  { return 0, none }
-func (d *scripted) MIG() (bool, nvml.Status)      { return false, none }
-func (d *scripted) PowerMilliwatts() (uint64, nvml.Status) {
-	if d.power == nil {
-		return 0, none
-	}
-	return d.power()
-}
-func (d *scripted) PowerLimitMilliwatts() (uint64, nvml.Status)        { return 700000, nvml.OK }
-func (d *scripted) PowerLimitDefaultMilliwatts() (uint64, nvml.Status) { return 0, none }
-func (d *scripted) EnergyMillijoules() (uint64, nvml.Status)           { return 0, none }
-func (d *scripted) Temperature() (uint64, nvml.Status)                 { return 40, d.temp }
-func (d *scripted) TemperatureSlowdown() (uint64, nvml.Status)         { return 0, none }
-func (d *scripted) ClockMHz(nvml.ClockKind) (uint64, nvml.Status)      { return 0, none }
-func (d *scripted) ClockMaxMHz(nvml.ClockKind) (uint64, nvml.Status)   { return 0, none }
-func (d *scripted) UtilizationPercent() (uint64, uint64, nvml.Status)  { return d.util, 0, nvml.OK }
-func (d *scripted) MemoryBytes() (uint64, uint64, nvml.Status)         { return d.total, d.used, nvml.OK }
-func (d *scripted) FanPercent() (uint64, nvml.Status)                  { return 0, nvml.NoPermission }
-func (d *scripted) PState() (uint64, nvml.Status)                      { return 0, none }
-func (d *scripted) Persistence() (bool, nvml.Status)                   { return false, none }
-func (d *scripted) ClockEventReasons() (uint64, nvml.Status) {
-	if d.reasons == nil {
-		return 0, none
-	}
-	return d.reasons()
-}
-func (d *scripted) ViolationNanoseconds(nvml.Violation) (uint64, nvml.Status) { return 0, none }
-func (d *scripted) ECC(bool, bool) (uint64, nvml.Status)                      { return 0, none }
-func (d *scripted) RemappedRows() (nvml.RemappedRows, nvml.Status)            { return nvml.RemappedRows{}, none }
-func (d *scripted) RetiredPages(bool) (uint64, nvml.Status)                   { return 0, none }
-func (d *scripted) PCIeGeneration() (uint64, nvml.Status)                     { return 0, none }
-func (d *scripted) PCIeWidth() (uint64, nvml.Status)                          { return 0, none }
-func (d *scripted) PCIeGenerationMax() (uint64, nvml.Status)                  { return 0, none }
-func (d *scripted) PCIeWidthMax() (uint64, nvml.Status)                       { return 0, none }
-func (d *scripted) PCIeReplays() (uint64, nvml.Status)                        { return 0, none }
-func (d *scripted) NVLinkUp(int) (bool, nvml.Status)                          { return false, none }
-func (d *scripted) Fields(fields []nvml.Field) nvml.Status {
-	for i := range fields {
-		fields[i].Status = none
-	}
-	return none
-}
-func (d *scripted) Processes() ([]nvml.Process, nvml.Status) { return d.procs, nvml.OK }
-func (d *scripted) Profiler() (nvml.Profiler, nvml.Status)   { return nil, none }
 
 // each returns the values one after the other, and then the last for ever.
 func each(values ...uint64) func() (uint64, nvml.Status) {
@@ -128,7 +76,7 @@ type rig struct {
 
 const second = time.Second
 
-func newRig(t *testing.T, lib nvml.Library, change ...func(*Options)) *rig {
+func newRig(t testing.TB, lib nvml.Library, change ...func(*Options)) *rig {
 	t.Helper()
 	o := Options{
 		Library: lib, Window: 3 * second, HangAfter: 60 * time.Millisecond, Patience: 30 * time.Millisecond,

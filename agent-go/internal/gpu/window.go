@@ -11,24 +11,23 @@ import (
 type window struct {
 	sum, low, high [meanColumns]float64
 	count          [meanColumns]uint64
-	last           [allColumns]measure
+	last           values
 	reasons        uint64
 	reasonsSeen    bool
 	procs          []nvml.Process
+	links          []linkState
 }
 
 func newWindow() *window {
 	w := &window{}
-	for c := range w.last {
-		w.last[c].status = nvml.Unread
-	}
+	w.last.clear()
 	return w
 }
 
 // add takes a reading. A value that is missing is left out of the mean; it does not count as zero.
-func (w *window) add(r *reading) {
-	for c := range r.values {
-		got := r.values[c]
+func (w *window) add(v *values, procs *processList) {
+	for c := range v {
+		got := v[c]
 		if got.status == nvml.Unread {
 			continue
 		}
@@ -37,13 +36,13 @@ func (w *window) add(r *reading) {
 			w.average(column(c), got.value)
 		}
 	}
-	if got := r.values[clockEventReasons]; got.status == nvml.OK {
+	if got := v[clockEventReasons]; got.status == nvml.OK {
 		bits, _ := got.value.Uint()
 		w.reasons |= bits
 		w.reasonsSeen = true
 	}
-	if r.procs != nil {
-		w.procs = r.procs
+	if procs.known {
+		w.procs = procs.all
 	}
 }
 

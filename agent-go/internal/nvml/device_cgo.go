@@ -9,9 +9,11 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
+// device is a GPU or a MIG device. Its buffer is used by one call at a time.
 type device struct {
-	lib *library
-	d   nvml.Device
+	lib    *library
+	d      nvml.Device
+	values []nvml.FieldValue
 }
 
 // lacks tells whether a call must not be made since the library has none of these symbols.
@@ -49,49 +51,6 @@ func (d *device) u64(symbol string, call func() (uint64, nvml.Return)) (uint64, 
 	return Checked64(v, Status(ret))
 }
 
-func (d *device) UUID() (string, Status)   { return d.text("nvmlDeviceGetUUID", d.d.GetUUID) }
-func (d *device) Name() (string, Status)   { return d.text("nvmlDeviceGetName", d.d.GetName) }
-func (d *device) Serial() (string, Status) { return d.text("nvmlDeviceGetSerial", d.d.GetSerial) }
-func (d *device) VBIOS() (string, Status) {
-	return d.text("nvmlDeviceGetVbiosVersion", d.d.GetVbiosVersion)
-}
-
-func (d *device) PCI() (string, Status) {
-	if d.lacks("nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3") {
-		return "", FunctionNotFound
-	}
-	info, ret := d.d.GetPciInfo()
-	if ret != nvml.SUCCESS {
-		return "", Status(ret)
-	}
-	var id []byte
-	for _, c := range info.BusId {
-		if c == 0 {
-			break
-		}
-		id = append(id, byte(c))
-	}
-	return string(id), OK
-}
-
-func (d *device) Minor() (int, Status) {
-	v, s := u32(d, "nvmlDeviceGetMinorNumber", d.d.GetMinorNumber)
-	return int(v), s
-}
-
-func (d *device) NUMANode() (int, Status) {
-	v, s := u32(d, "nvmlDeviceGetNumaNodeId", d.d.GetNumaNodeId)
-	return int(v), s
-}
-
-func (d *device) MIG() (bool, Status) {
-	if d.lacks("nvmlDeviceGetMigMode") {
-		return false, FunctionNotFound
-	}
-	current, _, ret := d.d.GetMigMode()
-	return current == nvml.DEVICE_MIG_ENABLE, Status(ret)
-}
-
 func (d *device) PowerMilliwatts() (uint64, Status) {
 	return u32(d, "nvmlDeviceGetPowerUsage", d.d.GetPowerUsage)
 }
@@ -104,6 +63,18 @@ func (d *device) PowerLimitDefaultMilliwatts() (uint64, Status) {
 	return u32(d, "nvmlDeviceGetPowerManagementDefaultLimit", d.d.GetPowerManagementDefaultLimit)
 }
 
+func (d *device) PowerLimitsMilliwatts() (least, most uint64, status Status) {
+	if d.lacks("nvmlDeviceGetPowerManagementLimitConstraints") {
+		return 0, 0, FunctionNotFound
+	}
+	low, high, ret := d.d.GetPowerManagementLimitConstraints()
+	least, status = Checked32(uint64(low), Status(ret))
+	if status == OK {
+		most, status = Checked32(uint64(high), OK)
+	}
+	return least, most, status
+}
+
 func (d *device) EnergyMillijoules() (uint64, Status) {
 	return d.u64("nvmlDeviceGetTotalEnergyConsumption", d.d.GetTotalEnergyConsumption)
 }
@@ -114,10 +85,18 @@ func (d *device) Temperature() (uint64, Status) {
 	})
 }
 
-func (d *device) TemperatureSlowdown() (uint64, Status) {
+func (d *device) TemperatureThreshold(kind Threshold) (uint64, Status) {
 	return u32(d, "nvmlDeviceGetTemperatureThreshold", func() (uint32, nvml.Return) {
-		return d.d.GetTemperatureThreshold(nvml.TEMPERATURE_THRESHOLD_SLOWDOWN)
+		return d.d.GetTemperatureThreshold(nvml.TemperatureThresholds(kind))
 	})
+}
+
+func (d *device) TemperatureMargin() (int64, Status) {
+	if d.lacks("nvmlDeviceGetMarginTemperature") {
+		return 0, FunctionNotFound
+	}
+	m, ret := d.d.GetMarginTemperature()
+	return int64(m.MarginTemperature), Status(ret)
 }
 
 func clockType(kind ClockKind) nvml.ClockType {
@@ -145,25 +124,51 @@ func (d *device) UtilizationPercent() (gpu, memory uint64, status Status) {
 	return uint64(u.Gpu), uint64(u.Memory), Status(ret)
 }
 
-func (d *device) MemoryBytes() (total, used uint64, status Status) {
+func (d *device) EncoderPercent() (uint64, Status) {
+	return u32(d, "nvmlDeviceGetEncoderUtilization", func() (uint32, nvml.Return) {
+		v, _, ret := d.d.GetEncoderUtilization()
+		return v, ret
+	})
+}
+
+func (d *device) DecoderPercent() (uint64, Status) {
+	return u32(d, "nvmlDeviceGetDecoderUtilization", func() (uint32, nvml.Return) {
+		v, _, ret := d.d.GetDecoderUtilization()
+		return v, ret
+	})
+}
+
+func (d *device) Memory() (Memory, Status) {
 	// The second version tells what the driver reserves apart from what is used; the first adds them up.
 	if !d.lacks("nvmlDeviceGetMemoryInfo_v2") {
 		if m, ret := d.d.GetMemoryInfo_v2(); ret == nvml.SUCCESS {
-			return checkedMemory(m.Total, m.Used, OK)
+			return checkedMemory(Memory{Total: m.Total, Used: m.Used, Reserved: m.Reserved, Apart: true})
 		}
 	}
 	if d.lacks("nvmlDeviceGetMemoryInfo") {
-		return 0, 0, FunctionNotFound
+		return Memory{}, FunctionNotFound
 	}
 	m, ret := d.d.GetMemoryInfo()
-	return checkedMemory(m.Total, m.Used, Status(ret))
+	if ret != nvml.SUCCESS {
+		return Memory{}, Status(ret)
+	}
+	return checkedMemory(Memory{Total: m.Total, Used: m.Used})
 }
 
-func checkedMemory(total, used uint64, s Status) (uint64, uint64, Status) {
-	if _, s = Checked64(total, s); s == OK {
-		_, s = Checked64(used, s)
+func checkedMemory(m Memory) (Memory, Status) {
+	for _, v := range []uint64{m.Total, m.Used, m.Reserved} {
+		if _, s := Checked64(v, OK); s != OK {
+			return Memory{}, s
+		}
 	}
-	return total, used, s
+	return m, OK
+}
+
+func (d *device) BAR1UsedBytes() (uint64, Status) {
+	return d.u64("nvmlDeviceGetBAR1MemoryInfo", func() (uint64, nvml.Return) {
+		m, ret := d.d.GetBAR1MemoryInfo()
+		return m.Bar1Used, ret
+	})
 }
 
 func (d *device) FanPercent() (uint64, Status) {
@@ -187,14 +192,18 @@ func (d *device) ClockEventReasons() (uint64, Status) {
 }
 
 func (d *device) ViolationNanoseconds(kind Violation) (uint64, Status) {
-	policy := nvml.PERF_POLICY_POWER
-	if kind == ViolationThermal {
-		policy = nvml.PERF_POLICY_THERMAL
-	}
 	return d.u64("nvmlDeviceGetViolationStatus", func() (uint64, nvml.Return) {
-		v, ret := d.d.GetViolationStatus(policy)
+		v, ret := d.d.GetViolationStatus(nvml.PerfPolicyType(kind))
 		return v.ViolationTime, ret
 	})
+}
+
+func (d *device) ECCMode() (bool, Status) {
+	v, s := u32(d, "nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+		current, _, ret := d.d.GetEccMode()
+		return current, ret
+	})
+	return v == uint64(nvml.FEATURE_ENABLED), s
 }
 
 func (d *device) ECC(corrected, aggregate bool) (uint64, Status) {
@@ -250,14 +259,6 @@ func (d *device) PCIeReplays() (uint64, Status) {
 	return u32(d, "nvmlDeviceGetPcieReplayCounter", d.d.GetPcieReplayCounter)
 }
 
-func (d *device) NVLinkUp(link int) (bool, Status) {
-	if d.lacks("nvmlDeviceGetNvLinkState") {
-		return false, FunctionNotFound
-	}
-	state, ret := d.d.GetNvLinkState(link)
-	return state == nvml.FEATURE_ENABLED, Status(ret)
-}
-
 func (d *device) Fields(fields []Field) Status {
 	if d.lacks("nvmlDeviceGetFieldValues") {
 		for i := range fields {
@@ -265,17 +266,31 @@ func (d *device) Fields(fields []Field) Status {
 		}
 		return FunctionNotFound
 	}
-	values := make([]nvml.FieldValue, len(fields))
+	if len(d.values) < len(fields) {
+		d.values = make([]nvml.FieldValue, len(fields))
+	}
+	values := d.values[:len(fields)]
 	for i, f := range fields {
-		values[i].FieldId, values[i].ScopeId = uint32(f.ID), f.Scope
+		values[i] = nvml.FieldValue{FieldId: uint32(f.ID), ScopeId: f.Scope}
 	}
 	ret := d.d.GetFieldValues(values)
 	for i := range fields {
-		if fields[i].Status = Status(ret); ret == nvml.SUCCESS {
+		if fields[i].Value, fields[i].Status = 0, Status(ret); ret == nvml.SUCCESS {
 			fields[i].Value, fields[i].Status = fieldValue(&values[i])
+			fields[i].Wide = wide(&values[i])
 		}
 	}
 	return Status(ret)
+}
+
+func wide(v *nvml.FieldValue) bool {
+	switch nvml.ValueType(v.ValueType) {
+	case nvml.VALUE_TYPE_UNSIGNED_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, nvml.VALUE_TYPE_SIGNED_LONG_LONG,
+		nvml.VALUE_TYPE_DOUBLE:
+		return true
+	default:
+		return false
+	}
 }
 
 // fieldValue reads the union of a field value. None of our fields can be below zero.
@@ -311,23 +326,4 @@ func fieldValue(v *nvml.FieldValue) (uint64, Status) {
 	default:
 		return 0, Unknown
 	}
-}
-
-func (d *device) Processes() ([]Process, Status) {
-	if d.lacks("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2",
-		"nvmlDeviceGetComputeRunningProcesses_v3") {
-		return nil, FunctionNotFound
-	}
-	list, ret := d.d.GetComputeRunningProcesses()
-	if ret != nvml.SUCCESS {
-		return nil, Status(ret)
-	}
-	processes := make([]Process, len(list))
-	for i, p := range list {
-		processes[i].PID = uint64(p.Pid)
-		if used, s := Checked64(p.UsedGpuMemory, OK); s == OK {
-			processes[i].MemoryBytes = &used
-		}
-	}
-	return processes, OK
 }

@@ -8,13 +8,27 @@ import "github.com/NVIDIA/go-nvml/pkg/nvml"
 type profiler struct {
 	lib     *library
 	d       nvml.Device
+	gi      int // the GPU instance, or wholeGPU
+	request nvml.GpmMetricsGetType
 	samples [2]nvml.GpmSample
 	newest  int
 	taken   int
 }
 
+const wholeGPU = -1
+
 // Profiler implements [Device].
-func (d *device) Profiler() (Profiler, Status) {
+func (d *device) Profiler() (Profiler, Status) { return d.profiler(wholeGPU) }
+
+// InstanceProfiler implements [Device].
+func (d *device) InstanceProfiler(gi uint64) (Profiler, Status) {
+	if d.lacks("nvmlGpmMigSampleGet") {
+		return nil, FunctionNotFound
+	}
+	return d.profiler(int(gi))
+}
+
+func (d *device) profiler(gi int) (Profiler, Status) {
 	for _, symbol := range []string{
 		"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmSampleGet", "nvmlGpmMetricsGet",
 	} {
@@ -29,7 +43,7 @@ func (d *device) Profiler() (Profiler, Status) {
 	if support.IsSupportedDevice == 0 {
 		return nil, NotSupported
 	}
-	p := &profiler{lib: d.lib, d: d.d}
+	p := &profiler{lib: d.lib, d: d.d, gi: gi}
 	for i := range p.samples {
 		if p.samples[i], ret = d.lib.api.GpmSampleAlloc(); ret != nvml.SUCCESS {
 			p.free(i)
@@ -41,7 +55,12 @@ func (d *device) Profiler() (Profiler, Status) {
 
 func (p *profiler) Sample() Status {
 	next := 1 - p.newest
-	ret := p.d.GpmSampleGet(p.samples[next])
+	var ret nvml.Return
+	if p.gi == wholeGPU {
+		ret = p.d.GpmSampleGet(p.samples[next])
+	} else {
+		ret = p.d.GpmMigSampleGet(p.gi, p.samples[next])
+	}
 	if ret != nvml.SUCCESS {
 		p.taken = 0
 		return Status(ret)
@@ -55,11 +74,11 @@ func (p *profiler) Read(metrics []MetricValue) Status {
 	if p.taken < 2 {
 		return Unread
 	}
-	request := &nvml.GpmMetricsGetType{
-		NumMetrics: uint32(len(metrics)), Sample1: p.samples[1-p.newest], Sample2: p.samples[p.newest],
-	}
+	request := &p.request
+	request.NumMetrics, request.Sample1, request.Sample2 = uint32(len(metrics)), p.samples[1-p.newest], p.samples[p.newest]
 	for i, m := range metrics {
-		request.Metrics[i].MetricId = uint32(m.Metric)
+		// What it held is not to be taken for an answer.
+		request.Metrics[i] = nvml.GpmMetric{MetricId: uint32(m.Metric), NvmlReturn: uint32(nvml.ERROR_UNKNOWN)}
 	}
 	if ret := p.lib.api.GpmMetricsGet(request); ret != nvml.SUCCESS {
 		return Status(ret)
