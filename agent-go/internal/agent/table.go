@@ -86,6 +86,7 @@ func (p *parts) renew(c *config.Config, log *slog.Logger) {
 	if c.Collectors.NVML && c.Collectors.NVMLEvents {
 		options.Witnesses = p.book
 	}
+	p.events.Reconfigure(c.Kmsg.FloodInterval.Duration)
 	if !c.Collectors.Kmsg {
 		p.book.SetLog(witness.Gone)
 	}

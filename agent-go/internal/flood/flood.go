@@ -52,6 +52,9 @@ func New[T, P any](interval time.Duration) *Gate[T, P] {
 	}
 }
 
+// SetInterval changes how often it sums up.
+func (g *Gate[T, P]) SetInterval(interval time.Duration) { g.interval = interval }
+
 // slot finds what a thing is counted under.
 func (g *Gate[T, P]) slot(wider, group, text string) *repeated[T, P] {
 	key := group + "\x00" + text

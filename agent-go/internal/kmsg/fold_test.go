@@ -2,6 +2,7 @@ package kmsg
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"heeler.dev/schemas/go/heelerv1"
@@ -84,5 +85,26 @@ func TestTheUUIDComesFromTheDriversOwnLine(t *testing.T) {
 	)
 	if len(got) != 2 || got[1].UUID != "GPU-5d1a0000-77c0-4e1b-9f20-a1b2c3d40000" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestEventsOfASavedLogKeepTheOrderOfItsLines(t *testing.T) {
+	got := events(
+		"nvidia-nvswitch2: SXid (PCI:0000:c4:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)",
+		xid79,
+		"oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task_memcg=/x,task=a,pid=9,uid=0",
+		"NVRM: Xid (PCI:0000:3b:00): 48, DBE",
+		"Out of memory: Killed process 9 (a) total-vm:1kB",
+		"nvidia-nvswitch2: SXid (PCI:0000:c4:00.0): 12028, Data {0x00140004, 0x00100000}",
+	)
+	var kinds []string
+	for i, m := range got {
+		kinds = append(kinds, string(m.Kind))
+		if i > 0 && m.Seq <= got[i-1].Seq {
+			t.Errorf("seq %d after %d", m.Seq, got[i-1].Seq)
+		}
+	}
+	if strings.Join(kinds, " ") != "sxid xid oom xid" || got[0].Detail["registers"] == nil || got[2].Comm != "a" {
+		t.Errorf("got %v", kinds)
 	}
 }

@@ -1,6 +1,8 @@
 package kmsg
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +19,8 @@ type Stream struct {
 	folder      folder
 	uuids       map[string]string
 	ordinal     uint64
+	// ready are events that wait for older ones, which are still held for a further line.
+	ready []*event
 	// last is the newest line, and matched what it meant, nil for nothing.
 	last    Line
 	matched *Fact
@@ -136,9 +140,17 @@ func (s *Stream) stale(l *Line) []*event {
 // Flush returns what was held back for lines that never came.
 func (s *Stream) Flush() []*heelerv1.KernelEvent { return s.messages(s.folder.flush()) }
 
+// messages returns what can go out in the order of the lines.
 func (s *Stream) messages(events []*event) []*heelerv1.KernelEvent {
-	var out []*heelerv1.KernelEvent
-	for _, e := range events {
+	s.ready = append(s.ready, events...)
+	slices.SortStableFunc(s.ready, func(a, b *event) int { return cmp.Compare(a.ordinal, b.ordinal) })
+	n := len(s.ready)
+	for _, h := range s.folder.held {
+		first, _ := slices.BinarySearchFunc(s.ready, h.ordinal, func(e *event, o uint64) int { return cmp.Compare(e.ordinal, o) })
+		n = min(n, first)
+	}
+	out := make([]*heelerv1.KernelEvent, 0, n)
+	for _, e := range s.ready[:n] {
 		m := Message(&e.fact, &e.rec)
 		m.Seq = e.ordinal
 		if m.UUID == "" {
@@ -158,5 +170,6 @@ func (s *Stream) messages(events []*event) []*heelerv1.KernelEvent {
 		m.ApproximateTS = heelerv1.Some(true)
 		out = append(out, m)
 	}
+	s.ready = append(s.ready[:0], s.ready[n:]...)
 	return out
 }

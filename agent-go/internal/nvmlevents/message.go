@@ -1,6 +1,7 @@
 package nvmlevents
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -102,16 +103,14 @@ func (s *Source) due(now time.Time, emit collector.Emit) error {
 	return s.send(emit)
 }
 
-// flush tells all that is left.
+// flush tells what is left, but for XIDs whose line may still come: the log is read on from where it was left, and the
+// book lives on over a reload and a release.
 func (s *Source) flush(emit collector.Emit) error {
-	for _, m := range s.Book.Flush() {
-		s.counts.alone.Add(1)
-		s.queue(m, time.Now())
-	}
+	err := s.due(time.Now(), emit)
 	for _, sum := range s.gate.Flush() {
 		s.keep(summary(sum))
 	}
-	return s.send(emit)
+	return errors.Join(err, s.send(emit))
 }
 
 func summary(sum flood.Summary[*heelerv1.KernelEvent, struct{}]) *heelerv1.KernelEvent {

@@ -56,6 +56,9 @@ func New(o Options) *Source {
 	return &Source{Options: o, gate: flood.New[*heelerv1.KernelEvent, struct{}](o.FloodInterval)}
 }
 
+// Reconfigure takes another interval. It must not be called while Run runs.
+func (s *Source) Reconfigure(floodInterval time.Duration) { s.gate.SetInterval(floodInterval) }
+
 const (
 	openTime = 10 * time.Second // without persistence mode the driver wakes the GPUs first
 	// waitTime is how long one call waits for an event, and answerTime how much longer it may take before it hangs.

@@ -199,18 +199,6 @@ func (b *Book[T]) Due(now time.Time) []T {
 	return out
 }
 
-// Flush returns all events that wait.
-func (b *Book[T]) Flush() []T {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var out []T
-	for _, h := range b.held {
-		out = append(out, h.event)
-	}
-	b.held = nil
-	return out
-}
-
 // Waiting is how many events wait.
 func (b *Book[T]) Waiting() int {
 	b.mu.Lock()
