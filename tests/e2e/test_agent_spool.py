@@ -180,6 +180,15 @@ async def test_a_full_disk_and_kill_9_in_an_outage_lose_and_double_no_event(
             return bool(newest["dropped_samples"] > 0 and newest["dropped_events"] == 0)
 
         await until(counted, "the samples that were dropped are counted")
+
+        async def compared() -> bool:
+            newest = await status(bus)
+            return (
+                "clock_offset_ns" in newest
+                and abs(newest["clock_offset_ns"]) <= newest["clock_offset_error_ns"] + 1_000_000
+            )
+
+        await until(compared, "the clock is compared with the server's, which is the same")
         found = [seq for seq, _ in await xids(bus)]
         assert found == said, node.log.read_text()[-3000:]
 
