@@ -72,6 +72,7 @@ func (l *link) end() {
 		l.stop()
 	}
 	waitFor(&l.group, collectTime)
+	l.pub.Settle()
 	l.close()
 }
 

@@ -19,6 +19,8 @@ const (
 	quickAck      = 250 * time.Millisecond
 	slowAck       = time.Second
 	longPause     = 10 * time.Second
+	// eventPause is how long to wait for each event of a backlog that takes more than one batch.
+	eventPause = time.Millisecond
 )
 
 // tooLarge is JetStream's answer to a message that is larger than the stream takes.
@@ -65,8 +67,12 @@ func (p *Publisher) events(ctx context.Context) {
 		if p.connection() == connection {
 			p.Spool.Tidy(time.Now())
 		}
-		if sent == 0 {
+		switch {
+		case sent == 0:
 			wait(ctx, p.Spool.More(), p.idle())
+		case sent >= firstInFlight && p.Spool.Stats().Waiting > 0:
+			pause := time.Duration(sent) * eventPause
+			wait(ctx, nil, pause/2+rand.N(pause))
 		}
 	}
 }

@@ -155,3 +155,18 @@ func TestDrainingWhileTheBusIsAwayIsShort(t *testing.T) {
 		t.Errorf("took %s", took)
 	}
 }
+
+func TestABacklogOfEventsIsPacedAndInOrder(t *testing.T) {
+	h := newHub(t)
+	h.start()
+	h.stream()
+	sp := newSpool(t, t.TempDir())
+	put(t, sp, 0, 600)
+	began := time.Now()
+	newSender(t, h, sp)
+	until(t, "all are sent", func() bool { return sp.Stats().Waiting == 0 })
+	if took := time.Since(began); took < 600*eventPause/2 {
+		t.Errorf("took %s", took)
+	}
+	expect(t, h.messages(), 600)
+}

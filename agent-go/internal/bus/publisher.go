@@ -309,7 +309,17 @@ func (p *Publisher) Drain(ctx context.Context) {
 		}
 		wait(ctx, nil, 20*time.Millisecond)
 	}
-	if p.nc.IsConnected() {
-		_ = p.nc.FlushTimeout(time.Second)
+	p.Settle()
+}
+
+// Settle makes sure that the bus has what was sent, before the connection is closed in good order.
+func (p *Publisher) Settle() {
+	if !p.nc.IsConnected() {
+		return
+	}
+	connection := p.restore()
+	mark, _ := p.Ring.Mark()
+	if p.nc.FlushTimeout(time.Second) == nil && p.connection() == connection {
+		p.Ring.Confirm(mark)
 	}
 }
