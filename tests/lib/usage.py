@@ -10,7 +10,7 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def rss_mib(pid: int) -> float:
-    """Return the resident memory of a process, MiB."""
+def rss_mib(pid: int, what: str = "VmRSS") -> float:
+    """Return the resident memory of a process, MiB; RssAnon is the part that is not the program itself."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:")) / 1024
