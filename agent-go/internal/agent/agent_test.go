@@ -222,7 +222,7 @@ func TestANodeFromEndToEnd(t *testing.T) {
 		return m.Inventory == inventory.Digest && m.Collectors["kmsg"].State == heelerv1.CollectorOK
 	})
 	if status.Collectors["nvml"].State != heelerv1.CollectorOK || status.Collectors["ib"].State == heelerv1.CollectorOK &&
-		!hasIB() || status.Version != "test" || status.RSSBytes == nil {
+		!hasIB() || status.Version != "test" || status.RSSBytes == nil || status.Goroutines == nil || status.OpenFDs == nil {
 		t.Errorf("status %+v", status)
 	}
 	time.Sleep(200 * time.Millisecond) // the log's backlog is read

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"maps"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,10 @@ func (r *reporter) message() *heelerv1.AgentStatus {
 	}
 	if rss, err := hostfs.RSS(); err == nil {
 		m.RSSBytes = &rss
+	}
+	m.Goroutines = heelerv1.Some(uint64(runtime.NumGoroutine()))
+	if files, err := hostfs.Descriptors(); err == nil {
+		m.OpenFDs = &files
 	}
 	if r.pub != nil {
 		maps.Copy(m.Collectors, r.pub.Health())

@@ -50,3 +50,20 @@ func TestSelf(t *testing.T) {
 		t.Errorf("since boot %v, %v", boot, err)
 	}
 }
+
+func TestDescriptorsAreCounted(t *testing.T) {
+	before, err := Descriptors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		f, err := os.Open("/proc/self/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+	}
+	if after, err := Descriptors(); err != nil || after != before+3 {
+		t.Errorf("%d open files, before %d: %v", after, before, err)
+	}
+}

@@ -32,6 +32,20 @@ func RSS() (uint64, error) {
 	return pages * uint64(os.Getpagesize()), err
 }
 
+// Descriptors is how many file descriptors this process has open.
+func Descriptors() (uint64, error) {
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return 0, err
+	}
+	return uint64(len(names) - 1), nil // without the one of the folder
+}
+
 // SinceBoot is the time since the node booted, suspension included.
 func SinceBoot() (time.Duration, error) { return clock(unix.CLOCK_BOOTTIME) }
 
