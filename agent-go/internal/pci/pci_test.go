@@ -21,3 +21,19 @@ func TestAllSpellings(t *testing.T) {
 		t.Errorf("function %d", function)
 	}
 }
+
+// FuzzSplit: whatever is written, an address is in the one form, and stays as it is when read again.
+func FuzzSplit(f *testing.F) {
+	for _, s := range []string{"PCI:0000:3b:00", "00010000:01:00.0", "3b:00.7", "0000:3b:20.0", ":::", "0000:3b:00."} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		address, function, ok := Split(s)
+		if !ok {
+			return
+		}
+		if again, same := Normalise(address); !same || again != address || function > 7 {
+			t.Errorf("%q became %q, then %q", s, address, again)
+		}
+	})
+}
