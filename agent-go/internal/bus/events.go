@@ -97,7 +97,8 @@ func (p *Publisher) stuck(err error) {
 // longer than the bus.
 func (p *Publisher) syncing(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait(ctx, nil, syncTime)
+		wait(ctx, p.Spool.Written(), lookTime)
+		wait(ctx, nil, syncTime) // what is written meanwhile is synced with it
 		p.Spool.Sync()
 	}
 }

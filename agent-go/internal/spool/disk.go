@@ -173,6 +173,7 @@ func (s *Spool) write(r record) error {
 	seg.offsets = append(seg.offsets, uint32(at))
 	seg.size += int64(len(data))
 	s.dirty = true
+	wake(s.written)
 	return s.note("write", nil)
 }
 

@@ -77,6 +77,7 @@ type Spool struct {
 	untold   uint64 // of the damaged
 	waiting  uint64
 	more     chan struct{}
+	written  chan struct{}
 	in       *os.File // for reading
 	inFirst  uint64
 	troubles map[string]string // by what was tried
@@ -114,7 +115,7 @@ func Open(dir string, opt Options) *Spool {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Spool{
-		opt: opt, dir: dir, acked: map[uint64]time.Time{}, more: make(chan struct{}, 1), troubles: map[string]string{},
+		opt: opt, dir: dir, acked: map[uint64]time.Time{}, more: make(chan struct{}, 1), written: make(chan struct{}, 1), troubles: map[string]string{},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +167,7 @@ func (s *Spool) append(data []byte) error {
 	}
 	s.next++
 	s.waiting++
-	s.wake()
+	wake(s.more)
 	return nil
 }
 
@@ -188,12 +189,15 @@ func (s *Spool) toMemory(data []byte) bool {
 	return true
 }
 
-func (s *Spool) wake() {
+func wake(signal chan struct{}) {
 	select {
-	case s.more <- struct{}{}:
+	case signal <- struct{}{}:
 	default:
 	}
 }
+
+// Written is signalled when something was written that is not synced yet.
+func (s *Spool) Written() <-chan struct{} { return s.written }
 
 // More is signalled when there may be something to hand out.
 func (s *Spool) More() <-chan struct{} { return s.more }
@@ -265,7 +269,7 @@ func (s *Spool) Rewind(forgetAcks bool) {
 	}
 	s.sent = s.low()
 	if s.sent < s.next {
-		s.wake()
+		wake(s.more)
 	}
 }
 

@@ -99,6 +99,9 @@ void announce_change(void);
 int64_t monotonic_ns(void);
 int64_t epoch_us(void);
 
+/* watch.c */
+bool watched(const char *path);
+
 /* counters.c: what grows with time. */
 enum counter {
     C_energy, C_pcie_tx, C_pcie_rx, C_nvlink_tx, C_nvlink_rx,

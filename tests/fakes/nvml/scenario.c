@@ -48,10 +48,11 @@ const struct scenario *current(void) { return scenario; }
 bool initialized(void) { return users > 0; }
 void announce_change(void) { pthread_cond_broadcast(&changed); }
 
-/* Sleeps without the lock until something was announced, the next look at the file is due, or `until_ns`. */
+/* Sleeps without the lock until something was announced (where the file isn't watched, until the next look at it is due)
+ * or until `until_ns`. */
 void wait_for_change(int64_t until_ns) {
-    int64_t due = monotonic_ns() + POLL_NS;
-    if (until_ns < due) due = until_ns;
+    int64_t poll = monotonic_ns() + POLL_NS;
+    int64_t due = watched(path) || until_ns < poll ? until_ns : poll;
     struct timespec t = {.tv_sec = due / 1000000000, .tv_nsec = due % 1000000000};
     pthread_cond_timedwait(&changed, &mutex, &t);
 }
