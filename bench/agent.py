@@ -16,6 +16,7 @@ python bench/agent.py [--seconds 60]
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -157,13 +158,13 @@ def gcm_report(folder: Path) -> dict[str, float]:
 def once(agent: Path, fake: FakeNvml) -> dict[str, float]:
     """Return what a start with two readings takes, and how much the agent says of a GPU."""
     argv = [str(agent), "once", "-set", "cluster=bench", "-set", f"nvml.library={fake.library}"]
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(argv, env=os.environ | fake.env(), check=True, capture_output=True)
-    after = os.times()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     sample = json.loads(done.stdout)["GpuSample"]
     columns = {column for group in ("mean", "min", "max", "last") for column in sample.get(group, {})}
     return {
-        "start_cpu_s": after.children_user + after.children_system - before.children_user - before.children_system,
+        "start_cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         "fields": len(columns) + len(sample["gpu"]) + 2,  # and the state, and the job of each process
     }
 

@@ -78,7 +78,12 @@ class Site:
         pid = self.agent.pid
         threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
         descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-        return {"rss_mib": rss_mib(pid), "anonymous_mib": rss_mib(pid, "RssAnon"), "threads": threads, "descriptors": descriptors}
+        return {
+            "rss_mib": rss_mib(pid),
+            "anonymous_mib": rss_mib(pid, "RssAnon"),
+            "threads": threads,
+            "descriptors": descriptors,
+        }
 
     def stop(self) -> None:
         """End all."""

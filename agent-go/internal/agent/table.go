@@ -112,7 +112,7 @@ func (p *parts) table(c *config.Config) []collector.Entry {
 			HoldsGPUs: true, Profiles: true,
 		},
 		{Name: "nvswitch", Every: time.Second, Source: p.dcgm.switches, Off: !c.DCGM.Enabled, HoldsGPUs: true},
-		{Name: "inventory", Every: inventoryEvery, Collector: p.inv},
+		{Name: "inventory", Every: inventoryEvery, Align: true, Collector: p.inv},
 	}
 }
 

@@ -57,7 +57,7 @@ func NewPublisher(nc *Conn, ring *Ring, sp *spool.Spool, log *slog.Logger) (*Pub
 const (
 	ackTime     = 5 * time.Second
 	syncTime    = 200 * time.Millisecond
-	lookTime    = time.Second // between looks at a disk that was not well
+	lookTime    = 2 * time.Second // between looks at a disk that was not well
 	awayPause   = 200 * time.Millisecond
 	confirmTime = 20 * time.Second // between questions whether the bus is still there
 	answerTime  = 10 * time.Second

@@ -63,7 +63,7 @@ func New(o Options) *Source { return &Source{Options: o} }
 
 const (
 	foldTime  = 20 * time.Millisecond
-	idleTime  = 500 * time.Millisecond
+	idleTime  = time.Second
 	saveTime  = time.Second
 	readyTime = 5 * time.Second
 )

@@ -62,7 +62,7 @@ func (s *Source) Reconfigure(floodInterval time.Duration) { s.gate.SetInterval(f
 const (
 	openTime = 10 * time.Second // without persistence mode the driver wakes the GPUs first
 	// waitTime is how long one call waits for an event, and answerTime how much longer it may take before it hangs.
-	waitTime   = 500 * time.Millisecond
+	waitTime   = time.Second
 	answerTime = 3 * time.Second
 	// againTime is how often it is tried to hear of GPUs that could not be asked; a GPU that was lost ends the waiting,
 	// and is left out for shortPause at first.
