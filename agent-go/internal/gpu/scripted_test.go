@@ -79,7 +79,7 @@ const second = time.Second
 func newRig(t testing.TB, lib nvml.Library, change ...func(*Options)) *rig {
 	t.Helper()
 	o := Options{
-		Library: lib, Window: 3 * second, HangAfter: 60 * time.Millisecond, Patience: 30 * time.Millisecond,
+		Library: lib, Window: 3 * second, HangAfter: 300 * time.Millisecond, Patience: 200 * time.Millisecond,
 		Retry: 20 * time.Millisecond, Profile: true, PIDMax: 32768, Boot: "b", Log: slog.New(slog.DiscardHandler),
 		JobOf: func(pid uint64) (string, bool) { return "job", pid == 77 },
 	}

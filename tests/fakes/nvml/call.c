@@ -100,6 +100,11 @@ nvmlReturn_t call_begin_gpu(struct call *c, nvmlDevice_t device, enum field gate
 
 void call_end(void) { unlock(); }
 
+/* A single link may refuse to tell its state, or what it counts. */
+nvmlReturn_t link_refusal(const struct gpu *g, unsigned link, enum link_field code) {
+    return (nvmlReturn_t)g->link[link][code];
+}
+
 /* ---- values ---- */
 
 /* Between -1 and 1, the same for everyone who asks within a tenth of a second. */

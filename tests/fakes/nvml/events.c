@@ -152,6 +152,10 @@ static nvmlReturn_t wait_for_event(nvmlEventSet_t set, nvmlEventData_t *data, in
     for (;;) {
         refresh();
         if (!initialized()) return NVML_ERROR_UNINITIALIZED;
+        if (current()->hang_wait) {
+            wait_for_change(monotonic_ns() + 20000000);
+            continue;
+        }
         if (!is_set(set)) return NVML_ERROR_INVALID_ARGUMENT;
         if (set.handle->length > 0) return pop(set.handle, data), NVML_SUCCESS;
         if (current()->wait_error != 0) return (nvmlReturn_t)current()->wait_error;

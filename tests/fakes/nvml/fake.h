@@ -8,7 +8,7 @@
 #include "fields.h"
 #include "nvml_abi.h"
 
-enum { MAX_GPUS = 32, MAX_MIG = 8, MAX_LINKS = 18, MAX_PROCESSES = 512, MAX_EVENTS = 256, MAX_UNITS = MAX_GPUS * (1 + MAX_MIG) };
+enum { MAX_GPUS = 32, MAX_MIG = 8, MAX_LINKS = 18, MAX_PROCESSES = 4096, MAX_EVENTS = 256, MAX_UNITS = MAX_GPUS * (1 + MAX_MIG) };
 enum { NO_OVERRIDE = -1, UNLINKED = 36 };
 
 /* NVML's own numbers for generations of NVLink; the counters changed with 5.0. */
@@ -45,7 +45,7 @@ struct gpu {
     struct mig_device mig[MAX_MIG];
 };
 
-enum process_kind { COMPUTE_PROCESS, GRAPHICS_PROCESS };
+enum process_kind { COMPUTE_PROCESS, GRAPHICS_PROCESS, MPS_PROCESS };
 struct process {
     unsigned unit, pid;
     enum process_kind kind;
@@ -63,6 +63,7 @@ struct scenario {
     char driver[80], nvml_version[80], seed[64], model[96];
     unsigned gpus, order[MAX_GPUS], order_count, process_count, event_count;
     int cuda, init_error, wait_error;
+    bool hang_init, hang_count, hang_wait;
     double noise;
     struct gpu gpu[MAX_GPUS];
     struct process process[MAX_PROCESSES];
@@ -128,6 +129,7 @@ struct call {
 nvmlReturn_t call_begin(struct call *call, nvmlDevice_t device, enum field gate);
 nvmlReturn_t call_begin_gpu(struct call *call, nvmlDevice_t device, enum field gate);
 void call_end(void);
+nvmlReturn_t link_refusal(const struct gpu *gpu, unsigned link, enum link_field code);
 nvmlReturn_t override_of(const struct unit *unit, enum field field);
 nvmlReturn_t value_of(const struct call *call, enum field field, double *value);
 nvmlReturn_t read_u32(nvmlDevice_t device, enum field field, double scale, unsigned *out);

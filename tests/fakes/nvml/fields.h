@@ -181,7 +181,7 @@ extern const struct field_info field_info[F_COUNT];
 
 /* What one NVLink counts; a scenario sets it with `GPU nvlink LINK NAME VALUE`. */
 #define LINK_FIELDS(LINK) \
-    LINK(up) LINK(replay) LINK(recovery) LINK(crc_flit) LINK(crc_data) LINK(ecc_data) \
+    LINK(up) LINK(state_error) LINK(count_error) LINK(replay) LINK(recovery) LINK(crc_flit) LINK(crc_data) LINK(ecc_data) \
     LINK(malformed) LINK(buffer_overrun) LINK(rcv_errors) LINK(remote_errors) LINK(general_errors) \
     LINK(integrity_errors) LINK(xmit_discards) LINK(recovery_ok) LINK(recovery_failed) LINK(recovery_events) \
     LINK(effective_errors) LINK(effective_ber) LINK(symbol_errors) LINK(symbol_ber)

@@ -133,8 +133,9 @@ static nvmlReturn_t link_count(const struct call *c, const struct link_row *row,
     bool whole = row->how == TOTAL_ID || (row->how == BY_SCOPE && v->scopeId == ~0u);
     bool absent = !whole && link >= c->gpu->model->nvlinks;
     if (absent) return row->how == BY_SCOPE ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_SUPPORTED;
+    if (!whole) result = link_refusal(c->gpu, link, L_count_error);
     *out = whole ? sum_of(c->gpu, row->field) : c->gpu->link[link][row->field];
-    return NVML_SUCCESS;
+    return result;
 }
 
 /* Traffic flows over the links that are up, in equal parts; scopeId is a link or all ones for the whole GPU. */

@@ -29,8 +29,12 @@ NVML_API nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigne
 /* Passes for links the board has; beyond them the answer is NOT_SUPPORTED, beyond NVML's own limit INVALID_ARGUMENT. */
 static nvmlReturn_t link_begin(struct call *c, nvmlDevice_t device, unsigned link, enum field gate) {
     nvmlReturn_t result = call_begin_gpu(c, device, gate);
-    if (result != NVML_SUCCESS || link < c->gpu->model->nvlinks) return result;
+    if (result != NVML_SUCCESS) return result;
+    bool there = link < c->gpu->model->nvlinks;
+    if (there) result = link_refusal(c->gpu, link, gate == F_nvlink_errors ? L_count_error : L_state_error);
+    if (there && result == NVML_SUCCESS) return result;
     call_end();
+    if (there) return result;
     return link >= UNLINKED ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_SUPPORTED;
 }
 

@@ -118,6 +118,21 @@ static bool set_model(struct parser *p) { return text(p, p->rest, p->s->model, s
 static bool set_cuda(struct parser *p) { return set_small(p, &p->s->cuda); }
 static bool set_init_error(struct parser *p) { return set_small(p, &p->s->init_error); }
 static bool set_wait_error(struct parser *p) { return set_small(p, &p->s->wait_error); }
+static bool set_hangs(struct parser *p) {
+    static const struct {
+        const char *word;
+        size_t at;
+    } calls[] = {{"init", offsetof(struct scenario, hang_init)},
+                 {"count", offsetof(struct scenario, hang_count)},
+                 {"wait", offsetof(struct scenario, hang_wait)}};
+    for (int i = 1; i < p->words; i++) {
+        size_t c = 0;
+        while (c < 3 && strcmp(p->word[i], calls[c].word) != 0) c++;
+        if (c == 3) return fail(p, "'%s' is no call of the library", p->word[i]);
+        *((bool *)((char *)p->s + calls[c].at)) = true;
+    }
+    return p->words > 1 ? true : fail(p, "'hang' needs the name of a call");
+}
 static bool set_noise(struct parser *p) { return word_count(p, 2, 2) && number(p, p->word[1], &p->s->noise); }
 static bool set_mismatch(struct parser *p) {
     p->s->init_error = NVML_ERROR_LIB_RM_VERSION_MISMATCH;
@@ -133,6 +148,7 @@ static const struct {
     {"gpus", PASS_SYSTEM, set_gpus},     {"seed", PASS_SYSTEM, set_seed},         {"model", PASS_SYSTEM, set_model},
     {"noise", PASS_SYSTEM, set_noise},   {"lib_mismatch", PASS_SYSTEM, set_mismatch},
     {"init_error", PASS_SYSTEM, set_init_error}, {"wait_error", PASS_SYSTEM, set_wait_error},
+    {"hang", PASS_SYSTEM, set_hangs},
     {"order", PASS_MIG, set_order},      {"minor", PASS_VALUES, set_minor},       {"event", PASS_VALUES, set_event},
 };
 
@@ -197,6 +213,7 @@ static bool add_process(struct parser *p, unsigned unit, enum process_kind kind)
     return true;
 }
 static bool set_process(struct parser *p, unsigned unit) { return add_process(p, unit, COMPUTE_PROCESS); }
+static bool set_mps(struct parser *p, unsigned unit) { return add_process(p, unit, MPS_PROCESS); }
 static bool set_graphics(struct parser *p, unsigned unit) { return add_process(p, unit, GRAPHICS_PROCESS); }
 
 /* Without an id of its own an event is known by its text and by how often that text stood before. */
@@ -286,7 +303,7 @@ static const struct {
     {"model", PASS_SYSTEM, set_gpu_model}, {"mig", PASS_MIG, set_mig},         {"lost", PASS_VALUES, set_lost},
     {"hang", PASS_VALUES, set_hang},       {"error", PASS_VALUES, set_error},  {"unsupported", PASS_VALUES, set_unsupported},
     {"ok", PASS_VALUES, set_ok},           {"xid", PASS_VALUES, set_xid},      {"process", PASS_VALUES, set_process},
-    {"graphics_process", PASS_VALUES, set_graphics},                           {"nvlink", PASS_VALUES, set_nvlink},
+    {"graphics_process", PASS_VALUES, set_graphics}, {"mps_process", PASS_VALUES, set_mps}, {"nvlink", PASS_VALUES, set_nvlink},
     {"busy", PASS_VALUES, set_busy},       {"uuid", PASS_VALUES, set_uuid},    {"serial", PASS_VALUES, set_serial},
     {"vbios", PASS_VALUES, set_vbios},     {"part_number", PASS_VALUES, set_part}, {"pci", PASS_VALUES, set_pci},
 };

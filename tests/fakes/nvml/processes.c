@@ -51,20 +51,8 @@ static nvmlReturn_t list(nvmlDevice_t device, enum field gate, enum process_kind
 PROCESS_LISTS(nvmlDeviceGetComputeRunningProcesses, F_processes, COMPUTE_PROCESS)
 PROCESS_LISTS(nvmlDeviceGetGraphicsRunningProcesses, F_graphics_processes, GRAPHICS_PROCESS)
 
-/* MPS clients appear as compute processes here; the separate list stays empty. */
-static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned *count) {
-    struct call c;
-    nvmlReturn_t result = count == NULL ? NVML_ERROR_INVALID_ARGUMENT : call_begin(&c, device, F_processes);
-    if (result != NVML_SUCCESS) return result;
-    call_end();
-    *count = 0;
-    return NVML_SUCCESS;
-}
-NVML_API nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                                  nvmlProcessInfo_t *infos) {
-    (void)infos;
-    return no_processes(device, count);
-}
+/* A process that shares its context through MPS; real drivers list it among the compute processes too. */
+PROCESS_LISTS(nvmlDeviceGetMPSComputeRunningProcesses, F_processes, MPS_PROCESS)
 
 /* The name in the scenario, else that of the real process with this id. */
 static bool real_name(unsigned pid, char *out, size_t size) {

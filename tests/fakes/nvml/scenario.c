@@ -140,6 +140,12 @@ static nvmlReturn_t init(void) {
     looked_ns = 0;
     refresh();
     if (scenario == NULL) load_default();
+    while (scenario != NULL && scenario->hang_init) {
+        unlock();
+        sleep_ms(20);
+        lock();
+        refresh();
+    }
     nvmlReturn_t result = scenario == NULL ? NVML_ERROR_MEMORY : (nvmlReturn_t)scenario->init_error;
     if (result == NVML_SUCCESS && users++ == 0) hold_device_file();
     unlock();

@@ -84,6 +84,11 @@ static nvmlReturn_t device_count(unsigned *count) {
     const struct scenario *s;
     if (count == NULL) return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t result = system_begin(&s);
+    while (result == NVML_SUCCESS && s->hang_count) {
+        unlock();
+        sleep_ms(20);
+        result = system_begin(&s);
+    }
     if (result != NVML_SUCCESS) return result;
     *count = s->order_count;
     unlock();
