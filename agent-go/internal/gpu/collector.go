@@ -30,6 +30,9 @@ type Options struct {
 	HangAfter time.Duration
 	// Patience is how long a tick waits for one GPU.
 	Patience time.Duration
+	// OpenPatience is how long opening or listing may take; zero means 10 s. Without persistence mode the driver wakes the
+	// GPUs first.
+	OpenPatience time.Duration
 	// Retry is the time between attempts to open the library.
 	Retry time.Duration
 	// Profile switches the performance monitor on.
@@ -102,6 +105,9 @@ type part struct {
 func New(o Options) *Collector {
 	c := &Collector{Options: o, memory: memory{o.MemoryPath, o.Boot}, forbidden: map[column]bool{}}
 	c.setProfiling(o.Profile)
+	if c.OpenPatience == 0 {
+		c.OpenPatience = openPatience
+	}
 	for _, identity := range c.memory.load() {
 		identity.Index = nil
 		g := &gpu{identity: identity, window: newWindow(), lost: true}

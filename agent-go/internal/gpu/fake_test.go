@@ -22,12 +22,12 @@ import (
 // noticed is how long the fake library may take to see that its scenario changed.
 const noticed = 20 * time.Millisecond
 
-func fakeRig(t *testing.T, scenario string) (*rig, *fakenvml.Scenario) {
+func fakeRig(t *testing.T, scenario string, change ...func(*Options)) (*rig, *fakenvml.Scenario) {
 	t.Helper()
 	path := fakenvml.Build(t)
 	s := fakenvml.Follow(t, scenario)
 	lib := nvml.Open(path)
-	r := newRig(t, lib)
+	r := newRig(t, lib, change...)
 	t.Cleanup(func() {
 		s.Set("gpus 8") // lets go what hangs
 		time.Sleep(noticed)

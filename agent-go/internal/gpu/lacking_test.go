@@ -69,6 +69,22 @@ func (lacking) Fields(fields []nvml.Field) nvml.Status {
 	return none
 }
 
+func (d *scripted) Fields(fields []nvml.Field) nvml.Status {
+	for i := range fields {
+		if fields[i].Status = none; d.fields != nil {
+			d.fields(&fields[i])
+		}
+	}
+	return nvml.OK
+}
+func (d *scripted) Profiler() (nvml.Profiler, nvml.Status) {
+	if d.perf == nil {
+		return nil, none
+	}
+	return d.perf, nvml.OK
+}
+func (d *scripted) Architecture() (string, nvml.Status) { return d.arch, nvml.OK }
+
 func (d *scripted) UUID() (string, nvml.Status) { return d.uuid, nvml.OK }
 func (d *scripted) Name() (string, nvml.Status) { return "Model", nvml.OK }
 func (d *scripted) PCI() (string, nvml.Status)  { return "00000000:3B:00.0", nvml.OK }

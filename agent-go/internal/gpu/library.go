@@ -10,7 +10,6 @@ import (
 	"heeler.dev/schemas/go/heelerv1"
 )
 
-// openPatience is how long opening or listing may take; without persistence mode the driver wakes the GPUs first.
 const openPatience = 10 * time.Second
 
 // open opens the library unless it is open, and not more often than every Retry.
@@ -22,7 +21,7 @@ func (c *Collector) open() error {
 		return c.openError
 	}
 	c.nextOpen = time.Now().Add(c.Retry)
-	err, late := collector.Guarded(&c.library, openPatience, func() error { return c.Library.Init() })
+	err, late := collector.Guarded(&c.library, c.OpenPatience, func() error { return c.Library.Init() })
 	switch {
 	case late != nil:
 		c.openError = fmt.Errorf("%w: opening the library: %w", collector.ErrHung, late)
@@ -33,7 +32,7 @@ func (c *Collector) open() error {
 		c.mu.Lock()
 		c.released = false
 		c.mu.Unlock()
-		c.openError = c.relist(openPatience)
+		c.openError = c.relist(c.OpenPatience)
 		return c.openError
 	}
 	return c.openError
@@ -52,7 +51,7 @@ func (c *Collector) close() {
 	c.opened = false
 	c.nextOpen = time.Now()
 	c.openError = errors.New("the driver went away")
-	if err := c.letGo(openPatience); err != nil {
+	if err := c.letGo(c.OpenPatience); err != nil {
 		return
 	}
 	c.mu.Lock()

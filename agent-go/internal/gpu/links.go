@@ -89,10 +89,10 @@ func (l *links) read(d nvml.Device, totals []nvml.Field, count nvml.Field, put p
 		return nil
 	}
 	l.readStates(d, put)
-	if count.Status != nvml.OK {
-		count.Value = uint64(len(l.numbers))
+	if count.Status.Lacking() {
+		count.Value, count.Status = uint64(len(l.numbers)), nvml.OK
 	}
-	put(nvlinkLinks, heelerv1.UintValue(count.Value), nvml.OK)
+	put(nvlinkLinks, heelerv1.UintValue(count.Value), count.Status)
 	l.readModern(d, put)
 	l.readOld(d, totals, put)
 	return l.remarkable()

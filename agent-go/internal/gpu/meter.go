@@ -62,6 +62,7 @@ type meter struct {
 	mps     rest
 	parts   []*partMeter
 	listed  bool // parts are known
+	divided bool // in MIG mode
 	perf    perfMonitor
 	traffic traffic
 	calling atomic.Pointer[string]
@@ -199,6 +200,19 @@ func (m *meter) askAll(readers []*reader, d nvml.Device, put put, gone ...*nvml.
 	return true
 }
 
+// askAnew asks again for all that the GPU has shown it lacks.
+func (m *meter) askAnew() {
+	for _, readers := range [][]*reader{m.fast, m.slow} {
+		for _, r := range readers {
+			r.rest = rest{}
+		}
+	}
+	m.mps, m.links.look, m.links.calls = rest{}, rest{}, rest{}
+	for _, a := range []*asker{&m.tick, &m.window, &m.links.modern, &m.links.fields, &m.links.traffic} {
+		clear(a.rests)
+	}
+}
+
 // take records a value of the GPU, if it can be true.
 func (m *meter) take(r *reading, c column, v heelerv1.Value, s nvml.Status) {
 	if s == nvml.Lost || driverIsGone(s) {
@@ -222,6 +236,11 @@ func (m *meter) set(r *reading, to *values, c column, v heelerv1.Value, s nvml.S
 	to[c] = measure{v, s}
 }
 
+// vital are what any GPU that works has at least some of.
+var vital = [...]column{
+	powerW, powerInstantW, tempC, memTempC, smClockMHz, memClockMHz, utilRatio, fbTotalBytes, clockEventReasons,
+}
+
 // verdict is how the GPU as a whole answers: well, or with the error that it gives to all that it is asked with each
 // tick. A call that it lacks, or that we may not make, is no error.
 func (r *reading) verdict() nvml.Status {
@@ -229,8 +248,8 @@ func (r *reading) verdict() nvml.Status {
 		return r.gone
 	}
 	worst := nvml.OK
-	for i := range r.values {
-		switch s := r.values[i].status; {
+	for _, c := range vital {
+		switch s := r.values[c].status; {
 		case s == nvml.OK:
 			return nvml.OK
 		case s == nvml.Unread || s == nvml.Implausible || s == nvml.Blank || s == nvml.NoPermission || s.Lacking():

@@ -132,6 +132,10 @@ func (m *meter) readMIG(r *reading) {
 	m.enter("MIG mode")
 	on, s := m.dev.MIG()
 	m.take(r, migMode, flag(on), s)
+	if s == nvml.OK && on != m.divided {
+		m.divided = on
+		m.askAnew() // what a divided GPU lacks a whole one has
+	}
 	switch {
 	case s == nvml.OK && !on, s.Lacking():
 		m.adoptParts(nil)

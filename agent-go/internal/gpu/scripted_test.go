@@ -55,6 +55,9 @@ type scripted struct {
 	reasons func() (uint64, nvml.Status)
 	procs   []nvml.Process
 	temp    nvml.Status
+	arch    string
+	fields  func(f *nvml.Field)
+	perf    nvml.Profiler
 }
 
 // each returns the values one after the other, and then the last for ever.
