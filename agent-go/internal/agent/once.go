@@ -73,6 +73,7 @@ func (o *once) readAll(ctx context.Context, entries []collector.Entry) map[strin
 	ctx, cancel := context.WithTimeout(ctx, onceSources)
 	defer cancel()
 	status, open := map[string]heelerv1.CollectorStatus{}, map[string]*listening{}
+	window := time.Now().Truncate(time.Second) // whole seconds end one-second windows
 	for i := range entries {
 		e := &entries[i]
 		switch {
@@ -81,7 +82,7 @@ func (o *once) readAll(ctx context.Context, entries []collector.Entry) map[strin
 		case e.Source != nil:
 			open[e.Name] = listen(ctx, e.Source, o.emit)
 		default:
-			status[e.Name] = o.read(e, time.Now().Truncate(time.Second)) // whole seconds end one-second windows
+			status[e.Name] = o.read(e, window)
 		}
 	}
 	for _, l := range open {
@@ -90,7 +91,7 @@ func (o *once) readAll(ctx context.Context, entries []collector.Entry) map[strin
 	time.Sleep(onceProfile)
 	for i := range entries {
 		if e := &entries[i]; e.Align && status[e.Name].State == heelerv1.CollectorOK {
-			status[e.Name] = o.read(e, time.Now().Truncate(time.Second).Add(time.Second))
+			status[e.Name] = o.read(e, window.Add(time.Second)) // averages are of windows that follow one another
 		}
 	}
 	cancel()

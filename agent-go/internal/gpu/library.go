@@ -83,15 +83,25 @@ func (c *Collector) relist(patience time.Duration) error {
 	if shown.late {
 		c.stale = true // and look again with the next tick
 	}
-	if changed := c.merge(shown); changed || !c.everSeen {
+	changed, left := c.merge(shown)
+	for _, one := range left {
+		_, _ = collector.Guarded(one.guard, patience, func() bool { one.meter.closeMonitors(); return true })
+	}
+	if changed || !c.everSeen {
 		c.everSeen = true
 		c.tell()
 	}
 	return nil
 }
 
-// merge brings the rows up to date and tells whether any identity changed.
-func (c *Collector) merge(now listing) bool {
+// leaver is a meter that nobody reads any more, with the guard of its GPU.
+type leaver struct {
+	guard *collector.Guard
+	meter *meter
+}
+
+// merge brings the rows up to date and tells whether any identity changed, and which meters are to be closed.
+func (c *Collector) merge(now listing) (changed bool, left []leaver) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused = now.refused
@@ -99,18 +109,23 @@ func (c *Collector) merge(now listing) bool {
 	for i := range now.gpus {
 		shown[now.gpus[i].identity.UUID] = &now.gpus[i]
 	}
-	changed := false
 	for _, g := range c.gpus {
 		f, ok := shown[g.identity.UUID]
 		delete(shown, g.identity.UUID)
+		before := g.meter
 		if ok {
 			changed = c.refresh(g, f) || changed
+			if before != nil && g.meter != before {
+				left = append(left, leaver{&g.guard, before})
+			}
 			continue
 		}
 		if _, stuck := g.guard.Stuck(); stuck || c.slotOf(g).hangs(0) {
 			continue // it may still be there
 		}
-		changed = changed || g.meter != nil
+		if before != nil {
+			changed, left = true, append(left, leaver{&g.guard, before})
+		}
 		g.meter, g.identity.Index, g.lost = nil, nil, true
 	}
 	for i := range now.gpus {
@@ -120,7 +135,7 @@ func (c *Collector) merge(now listing) bool {
 			changed = true
 		}
 	}
-	return changed
+	return changed, left
 }
 
 func (c *Collector) newGPU(f *found) *gpu {
@@ -144,7 +159,6 @@ func (c *Collector) refresh(g *gpu, f *found) bool {
 	if _, stuck := g.guard.Stuck(); stuck {
 		return true
 	}
-	// The old meter's samples are not freed: that is a call into a driver that has just changed under us.
 	g.meter, g.lost = c.newMeter(f.dev, &g.identity, g.powerKind), false
 	return true
 }

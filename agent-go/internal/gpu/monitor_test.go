@@ -131,3 +131,35 @@ func TestCountersThatBeginAgainGiveNoRate(t *testing.T) {
 		t.Errorf("of 32 bits: %v", v)
 	}
 }
+
+// closing is a performance monitor that counts how often it was closed.
+type closing struct {
+	figures
+	closed *int
+}
+
+func (c closing) Close() { *c.closed++ }
+
+func TestTheMonitorOfAGPUThatMovesOrGoesAwayIsClosed(t *testing.T) {
+	closed := 0
+	a := &scripted{uuid: "GPU-a", total: 10, perf: closing{figures{50}, &closed}}
+	b := &scripted{uuid: "GPU-b", total: 10}
+	lib := &script{gpus: []*scripted{a, b}}
+	r := newRig(t, lib)
+	r.window(t)
+	lib.set([]*scripted{b, a})
+	r.window(t)
+	r.window(t)
+	if closed != 1 {
+		t.Errorf("after it moved, closed %d times", closed)
+	}
+	s := r.window(t)
+	if v, ok := value(t, s.Mean, "sm_active_ratio", 0); !ok || v != 0.5 {
+		t.Errorf("its new place gives %v, %v", v, ok)
+	}
+	lib.set([]*scripted{b})
+	r.window(t)
+	if closed != 2 {
+		t.Errorf("after it went away, closed %d times", closed)
+	}
+}

@@ -44,6 +44,12 @@ func (s *script) Device(i int) (nvml.Device, nvml.Status) {
 	return s.gpus[i], nvml.OK
 }
 
+func (s *script) set(gpus []*scripted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gpus = gpus
+}
+
 // scripted is a GPU that supports only what the test gives it.
 type scripted struct {
 	lacking
