@@ -101,8 +101,8 @@ var ids int
 func (r *rig) inject(lines ...string) {
 	r.t.Helper()
 	for _, line := range lines {
-		ids++
-		r.base += fmt.Sprintf("\nevent %d %s", 1_000_000+ids, line)
+		ids++ // the library tells an event once in a process
+		r.base += fmt.Sprintf("\nevent %d %s", time.Now().UnixMilli()*1000+int64(ids%1000), line)
 	}
 	r.scenario.Set(r.base)
 }
