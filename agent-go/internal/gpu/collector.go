@@ -2,7 +2,8 @@
 //
 // Every call into the driver may hang for ever. Each GPU is read under a guard of its own: one that does not answer is
 // left alone, marked hung, and not called again until it returns, while the others are read on. A GPU keeps its row, by
-// UUID, when it is lost.
+// UUID, when it is lost. A MIG device is a row of its own as long as it exists, and is read under the guard of its GPU.
+// What a GPU has shown it lacks is asked for again only now and then.
 package gpu
 
 import (
