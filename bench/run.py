@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other, so that none disturbs another. About six minutes.
+"""All benchmarks, one after the other, so that none disturbs another. About nine minutes.
 
 Each prints its own table and, as its last line, JSON.
 """
