@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,8 +23,6 @@ import (
 	"heeler.dev/agent-go/internal/nvml"
 	"heeler.dev/schemas/go/heelerv1"
 )
-
-var quiet = slog.New(slog.DiscardHandler)
 
 // site is a bus with one node.
 type site struct {

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"heeler.dev/agent-go/internal/config"
 )
+
+var quiet = slog.New(slog.DiscardHandler)
 
 func TestOneReadingOfANodesPortsAndItself(t *testing.T) {
 	sys := t.TempDir()
