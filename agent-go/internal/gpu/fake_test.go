@@ -349,9 +349,7 @@ func TestManyCyclesCostNoMemory(t *testing.T) {
 		r.ticks(200)
 		r.samples = nil
 	}
-	if n := runtime.NumGoroutine(); n > goroutines {
-		t.Errorf("%d goroutines, %d before", n, goroutines)
-	}
+	stays(t, goroutines)
 	if now := heapInUse(); now > heap+heap/10 {
 		t.Errorf("the heap grew from %d to %d", heap, now)
 	}
