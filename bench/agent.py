@@ -119,8 +119,7 @@ def measure(folder: Path, agent: Path, seconds: float) -> dict[str, dict[str, fl
     processes = [f"{i} process {worker.pid} 51539607552" for i, worker in enumerate(workers)]
     fake.write("\n".join([f"gpus {GPUS}", "all busy", *processes]))
     server.start()
-    heeler = [sys.executable, "-m", "heeler.cli.main", "bus", "init", "--url", server.url, "--scale", "0.01"]
-    subprocess.run(heeler, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server.init_bus(scale=0.01)
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         with (folder / "out").open("w") as out:

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests/lib"), str(ROOT / "tests/fakes")]
 from fake_nvml import FakeNvml
 from natsserver import NatsServer
-from usage import cpu_s
+from usage import cpu_s, rss_mib
 
 DEVICE = Path("/dev/kmsg")
 GPUS = 8
@@ -129,8 +129,7 @@ class Site:
     def start(self) -> None:
         """Start server and agent; the log that is a file begins anew."""
         self.server.start()
-        heeler = [sys.executable, "-m", "heeler.cli.main", "bus", "init", "--url", self.server.url, "--scale", "0.05"]
-        subprocess.run(heeler, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.server.init_bus(scale=0.05)
         if not self.device:
             self.log.write_text("6,1,1000,-;Linux version 6.1.0\n")
         config = self.folder / "agent.toml"
@@ -170,8 +169,7 @@ class Site:
     def peak_mib(self) -> float:
         """Return the most memory that the agent ever had, MiB."""
         assert self.agent is not None
-        lines = Path(f"/proc/{self.agent.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+        return rss_mib(self.agent.pid, "VmHWM")
 
     def cpu_s(self) -> float:
         """Processor seconds of the agent so far."""

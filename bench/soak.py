@@ -47,7 +47,7 @@ class Site:
         self.kmsg.write_text("6,0,1,-;Linux version\n")
         self.lines = 0
         self.server.start()
-        self.init_bus()
+        self.server.init_bus(scale=0.01)
         config = folder / "agent.toml"
         config.write_text(
             f'cluster = "bench"\nnode = "n1"\nboot_id = "soak"\nstate_dir = "{folder}/state"\nwindow = "1s"\n'
@@ -59,11 +59,6 @@ class Site:
         self.agent = subprocess.Popen(
             [agent, "run", "-config", config], env=os.environ | self.fake.env(), stdout=self.log, stderr=self.log
         )
-
-    def init_bus(self) -> None:
-        """Create the streams."""
-        argv = [sys.executable, "-m", "heeler.cli.main", "bus", "init", "--url", self.server.url, "--scale", "0.01"]
-        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
     def write(self, count: int, code: int) -> None:
         """Put lines into the kernel log."""

@@ -62,6 +62,11 @@ class NatsServer:
         assert self._process is not None, "not running"
         return self._process.pid
 
+    def init_bus(self, scale: float) -> None:
+        """Create streams and buckets, as `heeler bus init` does."""
+        argv = [sys.executable, "-m", "heeler.cli.main", "bus", "init", "--url", self.url, "--scale", str(scale)]
+        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def start(self) -> None:
         """Start, and wait until clients are welcome."""
         assert self._process is None, "runs already"

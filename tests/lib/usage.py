@@ -11,6 +11,9 @@ def cpu_s(pid: int) -> float:
 
 
 def rss_mib(pid: int, what: str = "VmRSS") -> float:
-    """Return the resident memory of a process, MiB; RssAnon is the part that is not the program itself."""
+    """Return the resident memory of a process, MiB.
+
+    RssAnon is the part that is not the program itself, VmHWM the most that it ever was.
+    """
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:")) / 1024

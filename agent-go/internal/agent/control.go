@@ -112,15 +112,20 @@ func (p *process) release(ctx context.Context, r control.Request, from control.P
 }
 
 func (p *process) letGo(ctx context.Context) error {
-	settle, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	if err := errors.Join(p.round.runner.Settle(settle), p.parts.gpu.Release(closeTime)); err != nil {
+	if err := errors.Join(p.settle(ctx), p.parts.gpu.Release(closeTime)); err != nil {
 		return err
 	}
 	if p.parts.nvml.Open() {
 		return fmt.Errorf("%w: waiting for the driver's events does not end", collector.ErrHung)
 	}
 	return nil
+}
+
+// settle waits for the readings that are to stand still.
+func (p *process) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	return p.round.runner.Settle(ctx)
 }
 
 // resume ends a release and pauses, or the pause of one job.
@@ -180,9 +185,7 @@ func (p *process) pauseProfiling(ctx context.Context, r control.Request, from co
 	p.holds.profiling[r.Job] = h
 	p.holds.save()
 	p.standStill(p.round)
-	settle, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	err := errors.Join(p.round.runner.Settle(settle), p.parts.gpu.PauseProfiling(closeTime))
+	err := errors.Join(p.settle(ctx), p.parts.gpu.PauseProfiling(closeTime))
 	text := h.text("profiling paused")
 	if err != nil {
 		p.Log.Warn(text+", but not wholly", "error", err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heeler.dev/agent-go/internal/collector"
+	"heeler.dev/agent-go/internal/statefile"
 )
 
 // holdsFile keeps them, so that an agent that is started again does not open a GPU that is being reset.
@@ -85,14 +86,7 @@ func (h *holds) load(path, boot string, log *slog.Logger) {
 }
 
 func (h *holds) save() {
-	data, err := json.Marshal(savedHolds{h.boot, h.release, h.profiling})
-	if err == nil {
-		temporary := h.path + ".new"
-		if err = os.WriteFile(temporary, data, 0o600); err == nil {
-			err = os.Rename(temporary, h.path)
-		}
-	}
-	if err != nil {
+	if err := statefile.Save(h.path, savedHolds{h.boot, h.release, h.profiling}); err != nil {
 		h.log.Warn("a release would not outlive a restart", "error", err)
 	}
 }

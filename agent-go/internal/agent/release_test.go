@@ -13,26 +13,9 @@ import (
 	"time"
 
 	"heeler.dev/agent-go/internal/control"
-	"heeler.dev/agent-go/internal/hostfs"
+	"heeler.dev/agent-go/internal/fakenvml"
 	"heeler.dev/schemas/go/heelerv1"
 )
-
-// holding makes the fake library keep a file open while it is in use, as the driver does, and tells whether it does.
-func holding(t *testing.T) func() bool {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "nvidia0")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("HEELER_FAKE_NVML_HOLDS", path)
-	return func() bool {
-		names, err := hostfs.OpenFiles(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(names) > 0
-	}
-}
 
 func (s *site) ask(r control.Request) control.Answer {
 	s.t.Helper()
@@ -55,7 +38,7 @@ func hasState(collector string, state heelerv1.CollectorState, why string) func(
 func anySample(m *heelerv1.GpuSample) bool { return m.Mean["power_w"] != nil }
 
 func TestAReleaseIsToldAndEndsByCommandOrByTime(t *testing.T) {
-	open := holding(t)
+	open := fakenvml.Holding(t)
 	s := newSite(t)
 	s.run()
 	sample := wait(s, "a sample", anySample)
@@ -105,7 +88,7 @@ func TestAReleaseIsToldAndEndsByCommandOrByTime(t *testing.T) {
 }
 
 func TestAReleaseOutlivesARestartOfTheAgent(t *testing.T) {
-	open := holding(t)
+	open := fakenvml.Holding(t)
 	s := newSite(t)
 	stop := s.run()
 	wait(s, "a sample", anySample)
@@ -124,7 +107,7 @@ func TestAReleaseOutlivesARestartOfTheAgent(t *testing.T) {
 }
 
 func TestTheEndOfTheAgentLetsGoOfTheDriver(t *testing.T) {
-	open := holding(t)
+	open := fakenvml.Holding(t)
 	s := newSite(t)
 	stop := s.run()
 	wait(s, "a sample", anySample)
@@ -135,7 +118,7 @@ func TestTheEndOfTheAgentLetsGoOfTheDriver(t *testing.T) {
 }
 
 func TestAHangingGPUIsNamedAndNothingIsReleased(t *testing.T) {
-	open := holding(t)
+	open := fakenvml.Holding(t)
 	s := newSite(t)
 	s.closeAfterwards()
 	s.run()

@@ -75,9 +75,7 @@ func waitWithin(ctx context.Context, jitter time.Duration) {
 // standAllStill ends all readings: some collectors live on, and must not read in two rounds at a time.
 func (p *process) standAllStill(ctx context.Context) error {
 	p.round.runner.SetPauses(func(*collector.Entry) string { return "the configuration is read anew" })
-	settle, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	err := p.round.runner.Settle(settle)
+	err := p.settle(ctx)
 	if err != nil {
 		p.standStill(p.round)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"heeler.dev/agent-go/internal/config"
 	"heeler.dev/agent-go/internal/control"
+	"heeler.dev/agent-go/internal/fakenvml"
 	"heeler.dev/agent-go/internal/sdnotify"
 	"heeler.dev/schemas/go/heelerv1"
 )
@@ -110,7 +111,7 @@ func TestABadConfigurationIsRefusedAsAWhole(t *testing.T) {
 }
 
 func TestAReloadSwitchesCollectorsAndTheLevelOfTheLog(t *testing.T) {
-	open := holding(t)
+	open := fakenvml.Holding(t)
 	s := newSite(t)
 	f, _ := reloadable(s)
 	s.agent.Level = &slog.LevelVar{}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"heeler.dev/agent-go/internal/hostfs"
 )
 
 // Build returns the path of the library, which it builds. Without a C compiler the test is skipped; in CI it fails.
@@ -72,5 +74,22 @@ func (s *Scenario) Set(text string) {
 	}
 	if err := os.Rename(s.path+".new", s.path); err != nil {
 		s.t.Fatal(err)
+	}
+}
+
+// Holding makes the fake library keep a file open while it is in use, as the driver does, and tells whether it does.
+func Holding(t testing.TB) func() bool {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "nvidia0")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HEELER_FAKE_NVML_HOLDS", path)
+	return func() bool {
+		names, err := hostfs.OpenFiles(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names) > 0
 	}
 }

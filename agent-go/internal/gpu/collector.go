@@ -102,6 +102,14 @@ type part struct {
 	window   *window
 }
 
+func partsOf(g *heelerv1.Gpu) []*part {
+	var parts []*part
+	for _, device := range g.MIGDevices {
+		parts = append(parts, &part{device, newWindow()})
+	}
+	return parts
+}
+
 // New returns a collector.
 func New(o Options) *Collector {
 	c := &Collector{Options: o, memory: memory{o.MemoryPath, o.Boot}, forbidden: map[column]bool{}}
@@ -111,11 +119,7 @@ func New(o Options) *Collector {
 	}
 	for _, identity := range c.memory.load() {
 		identity.Index = nil
-		g := &gpu{identity: identity, window: newWindow(), lost: true}
-		for _, device := range identity.MIGDevices {
-			g.parts = append(g.parts, &part{device, newWindow()})
-		}
-		c.gpus = append(c.gpus, g)
+		c.gpus = append(c.gpus, &gpu{identity: identity, window: newWindow(), parts: partsOf(&identity), lost: true})
 	}
 	return c
 }
@@ -265,32 +269,29 @@ func (c *Collector) note(g *gpu, r *reading) bool {
 	if r.powerKind != "" {
 		g.powerKind = r.powerKind
 	}
-	return c.noteParts(g, r) || c.noteIdentity(g, r)
+	c.noteParts(g, r)
+	return c.noteIdentity(g, r)
 }
 
 // noteParts takes the readings of the MIG devices. One that is no longer there has no row any more: it was taken away,
 // not lost.
-func (c *Collector) noteParts(g *gpu, r *reading) bool {
-	if !r.partsListed {
-		for i := range r.parts {
-			if p := partOf(g.parts, r.parts[i].device.UUID); p != nil {
-				p.note(c, &r.parts[i])
-			}
-		}
-		return false
-	}
-	var parts []*part
+func (c *Collector) noteParts(g *gpu, r *reading) {
+	var listed []*part
 	for i := range r.parts {
 		got := &r.parts[i]
 		p := partOf(g.parts, got.device.UUID)
+		if p == nil && !r.partsListed {
+			continue
+		}
 		if p == nil {
 			p = &part{got.device, newWindow()}
 		}
 		p.note(c, got)
-		parts = append(parts, p)
+		listed = append(listed, p)
 	}
-	g.parts = parts
-	return false
+	if r.partsListed {
+		g.parts = listed
+	}
 }
 
 func (p *part) note(c *Collector, r *partReading) {

@@ -2,12 +2,11 @@ package gpu
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
-	"path/filepath"
 
 	"heeler.dev/agent-go/internal/nvml"
 	"heeler.dev/agent-go/internal/pci"
+	"heeler.dev/agent-go/internal/statefile"
 	"heeler.dev/schemas/go/heelerv1"
 )
 
@@ -69,17 +68,5 @@ func (m memory) load() []heelerv1.Gpu {
 }
 
 func (m memory) save(gpus []heelerv1.Gpu) error {
-	if m.path == "" {
-		return nil
-	}
-	data, err := json.Marshal(remembered{m.boot, gpus})
-	if err != nil {
-		return err
-	}
-	temporary := m.path + ".new"
-	err = errors.Join(os.MkdirAll(filepath.Dir(m.path), 0o755), os.WriteFile(temporary, data, 0o600))
-	if err != nil {
-		return err
-	}
-	return os.Rename(temporary, m.path)
+	return statefile.Save(m.path, remembered{m.boot, gpus})
 }

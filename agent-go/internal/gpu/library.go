@@ -139,11 +139,9 @@ func (c *Collector) merge(now listing) (changed bool, left []leaver) {
 }
 
 func (c *Collector) newGPU(f *found) *gpu {
-	g := &gpu{identity: f.identity, window: newWindow(), meter: c.newMeter(f.dev, &f.identity, "")}
-	for _, device := range f.identity.MIGDevices {
-		g.parts = append(g.parts, &part{device, newWindow()})
+	return &gpu{
+		identity: f.identity, window: newWindow(), parts: partsOf(&f.identity), meter: c.newMeter(f.dev, &f.identity, ""),
 	}
-	return g
 }
 
 // refresh gives a known GPU its new handle if its place changed. A meter that hangs is left as it is.

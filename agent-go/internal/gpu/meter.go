@@ -70,12 +70,11 @@ type meter struct {
 
 // newMeter returns a meter for a GPU. powerKind is what power_w has been of this GPU so far, if it has been anything.
 func (c *Collector) newMeter(dev nvml.Device, g *heelerv1.Gpu, powerKind string) *meter {
-	m := &meter{
+	return &meter{
 		dev: dev, uuid: g.UUID, pidMax: c.PIDMax, fast: everyTick(), slow: everyWindow(), tick: tickFields(),
 		window: windowFields(), power: powerSource{kind: powerKind, ofCall: kindOfCall(g)},
 		perf: perfMonitor{allowed: &c.profiling, uuid: g.UUID, claims: &c.claims, open: dev.Profiler},
 	}
-	return m
 }
 
 // call is what the meter is calling now, for the report on a GPU that hangs.

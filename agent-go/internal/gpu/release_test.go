@@ -3,37 +3,18 @@
 package gpu
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"heeler.dev/agent-go/internal/hostfs"
+	"heeler.dev/agent-go/internal/fakenvml"
 	"heeler.dev/agent-go/internal/nvml"
 	"heeler.dev/schemas/go/heelerv1"
 )
 
-// holding makes the fake library keep a file open while it is in use, as the driver does, and tells whether it does.
-func holding(t *testing.T) func() bool {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "nvidia0")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("HEELER_FAKE_NVML_HOLDS", path)
-	return func() bool {
-		names, err := hostfs.OpenFiles(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(names) > 0
-	}
-}
-
 func TestAReleaseLetsGoOfTheDriverAndTheNextReadingOpensItAgain(t *testing.T) {
-	open := holding(t)
+	open := fakenvml.Holding(t)
 	r, scenario := fakeRig(t, "gpus 2\nall busy")
 	r.window(t)
 	if !open() {
@@ -61,7 +42,7 @@ func TestAReleaseLetsGoOfTheDriverAndTheNextReadingOpensItAgain(t *testing.T) {
 }
 
 func TestAHangingGPUIsNamedWhenItCannotBeReleased(t *testing.T) {
-	open := holding(t)
+	open := fakenvml.Holding(t)
 	r, scenario := fakeRig(t, "gpus 2\nall busy")
 	r.window(t)
 	scenario.Set("gpus 2\nall busy\n1 hang power")

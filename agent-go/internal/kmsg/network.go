@@ -65,31 +65,30 @@ func (f *Fact) mlx5(rest string) (Fact, bool) {
 	place := mlx5Place.FindString(rest)
 	f.Text = rest
 	said := rest[len(place):]
-	switch {
-	case strings.HasPrefix(said, "firmware version") || strings.HasPrefix(said, "PCIe slot"):
+	if strings.HasPrefix(said, "firmware version") || strings.HasPrefix(said, "PCIe slot") {
 		return f.mlx5Slot(said)
-	case mlx5Port.MatchString(said):
-		m := mlx5Port.FindStringSubmatch(said)
+	}
+	if m := mlx5Port.FindStringSubmatch(said); m != nil {
 		f.set("about", "module")
 		f.setNumber("module", m[1])
 		f.set("event", m[2])
 		return *f, true
-	case mlx5Health.MatchString(said):
-		m := mlx5Health.FindStringSubmatch(said)
+	}
+	if m := mlx5Health.FindStringSubmatch(said); m != nil {
 		f.part, f.once = either, "issue"
 		f.set("about", "health")
 		f.set("issue", m[1])
 		f.setNumber("severity", m[2])
 		return *f, true
-	case mlx5Synd.MatchString(said):
-		m := mlx5Synd.FindStringSubmatch(said)
+	}
+	if m := mlx5Synd.FindStringSubmatch(said); m != nil {
 		f.part, f.once = either, "syndrome"
 		f.set("about", "health")
 		f.setHex("syndrome", m[1])
 		f.set("syndrome_text", strings.TrimSuffix(m[2], "."))
 		return *f, true
-	case mlx5Dump.MatchString(said):
-		m := mlx5Dump.FindStringSubmatch(said)
+	}
+	if m := mlx5Dump.FindStringSubmatch(said); m != nil {
 		f.part = either
 		f.set("about", "health")
 		if m[2] != "" && m[1] != "FW is unable" {

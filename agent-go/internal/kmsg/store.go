@@ -5,7 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"heeler.dev/agent-go/internal/statefile"
 )
 
 // store keeps where reading stopped, so that a restart neither repeats nor misses a line. It holds for one boot and one
@@ -49,20 +50,4 @@ func (s store) load() (saved, error) {
 	return got, nil
 }
 
-func (s store) save(state saved) error {
-	if s.path == "" {
-		return nil
-	}
-	data, err := json.Marshal(state)
-	if err != nil {
-		return err
-	}
-	temporary := s.path + ".new"
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(temporary, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temporary, s.path)
-}
+func (s store) save(state saved) error { return statefile.Save(s.path, state) }
