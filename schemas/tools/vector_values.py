@@ -2,6 +2,18 @@
 
 from typing import Any
 
+from vector_site import (
+    health_request,
+    health_request_maximal,
+    health_result,
+    health_result_maximal,
+    health_run,
+    health_run_maximal,
+    job_record,
+    job_record_maximal,
+    slurm_table,
+    slurm_table_maximal,
+)
 from vector_node import (
     JOBS_OF_EVENT,
     NODE,
@@ -276,9 +288,14 @@ TYPICAL: dict[str, Any] = {
     "AgentStatus": agent_status(),
     "Inventory": inventory(),
     "PrologEvent": prolog_event(),
+    "HealthResult": health_result(),
+    "HealthRun": health_run(),
+    "HealthRequest": health_request(),
     "JobEvent": job_event(),
     "NodeState": node_state(),
     "ClusterState": cluster_state(),
+    "SlurmTable": slurm_table(),
+    "JobRecord": job_record(),
     "JobSample": job_sample(),
     "JobKernelEvent": {**kernel_event(), **JOBS_OF_EVENT},
     "Finding": finding(),
@@ -294,9 +311,14 @@ MAXIMAL: dict[str, Any] = {
     "AgentStatus": agent_status_maximal(),
     "Inventory": inventory_maximal(),
     "PrologEvent": prolog_event_maximal(),
+    "HealthResult": health_result_maximal(),
+    "HealthRun": health_run_maximal(),
+    "HealthRequest": health_request_maximal(),
     "JobEvent": job_event_maximal(),
     "NodeState": node_state_maximal(),
     "ClusterState": cluster_state_maximal(),
+    "SlurmTable": slurm_table_maximal(),
+    "JobRecord": job_record_maximal(),
     "JobSample": job_sample_maximal(),
     "JobKernelEvent": {
         **kernel_event_maximal(),

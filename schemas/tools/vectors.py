@@ -273,6 +273,21 @@ BAD_NESTED: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
         ),
     },
     "PrologEvent": {"float_index": ({"indices": [0.0]}, "an index is a float")},
+    "HealthResult": {
+        "evidence_value_map": ({"evidence": [{"what": "x", "value": {}}]}, "the value of the evidence is a map"),
+        "missing_evidence_what": ({"evidence": [{"value": 1}]}, "what was seen is required"),
+        "perf_nan": ({"perf": {"temp_max_c": NAN}}, "a number is NaN"),
+    },
+    "HealthRun": {
+        "missing_killed_pid": ({"killed": [{"comm": "python"}]}, "pid of a process is required"),
+        "missing_result_check": ({"results": [{"outcome": "ok", "why": "fine"}]}, "check of a result is required"),
+    },
+    "HealthRequest": {"check_empty": ({"checks": [""]}, "a check has no name")},
+    "SlurmTable": {"column_not_a_list": ({"columns": {"job_id": "81234"}}, "a column is a string")},
+    "JobRecord": {
+        "missing_step": ({"steps": [{"name": "bash"}]}, "step of a step is required"),
+        "tres_text": ({"alloc_tres": {"mem": "500G"}}, "an amount is a string"),
+    },
     "JobEvent": {
         "gpus_not_lists": ({"gpus": {"gpu-a07": 8}}, "the indices of a node are an integer"),
         "bool_is_int": ({"exclusive": 1}, "exclusive is an integer"),

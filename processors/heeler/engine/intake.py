@@ -9,9 +9,10 @@ from heeler.engine.step import Address, Inbound, address_of
 
 FUTURE_NS = 300 * 1_000_000_000  # a message may be this far ahead of the server's clock
 _HEADER = {name: f"{name}/1" for name in ROUTES}
+_KEYS = {"<node>": "node", "<job>": "job_id", "<id>": "id", "<feed>": "feed", "<run>": "run", "<part>": "part"}
 # Which key of the payload the last token of the subject must be.
 _SPEAKER = {
-    name: {"<node>": "node", "<job>": "job_id", "<id>": "id", "<feed>": "feed"}[route.subject.rsplit(".", 1)[1]]
+    name: _KEYS[route.subject.rsplit(".", 1)[1]]
     for name, route in ROUTES.items()
     if name != "DeadLetter"
 }
@@ -55,7 +56,7 @@ def check_speaker(address: Address, data: Mapping[str, Any]) -> None:
     if data["cluster"] != address.cluster:
         raise Refused("hostile_subject", f"payload of cluster {data['cluster']!r} on {address.cluster!r}", kind)
     key = _SPEAKER.get(kind)
-    if key is not None and data.get(key) != address.name:
+    if key is not None and str(data.get(key)) != address.name:
         raise Refused("hostile_subject", f"payload of {data.get(key)!r} on subject of {address.name!r}", kind)
 
 

@@ -46,6 +46,27 @@ func required(messageType string) *need {
 		}, "gpus")
 	case "PrologEvent":
 		return nodeNeed(nil, "event", "job_id")
+	case "HealthResult":
+		return nodeNeed(map[string]*need{"evidence[]": {keys: []string{"what"}}}, "run", "check", "outcome", "why", "phase")
+	case "HealthRun":
+		result := &need{
+			keys: []string{"check", "outcome", "why"}, sub: map[string]*need{"evidence[]": {keys: []string{"what"}}},
+		}
+		return nodeNeed(map[string]*need{
+			"killed[]": {keys: []string{"pid"}}, "results[]": result,
+		}, "run", "phase", "verdict", "why")
+	case "HealthRequest":
+		return &need{keys: []string{"v", "cluster", "node", "ts", "checks"}}
+	case "SlurmTable":
+		return &need{
+			keys: []string{"v", "cluster", "feed", "table", "ts", "snapshot", "part", "parts", "rows", "columns"},
+			sub:  map[string]*need{"columns": {noNull: true}},
+		}
+	case "JobRecord":
+		return &need{
+			keys: []string{"v", "cluster", "ts", "job_id", "run", "state"},
+			sub:  map[string]*need{"steps[]": {keys: []string{"step"}}},
+		}
 	case "JobEvent":
 		return &need{keys: []string{"v", "cluster", "ts", "event", "job_id", "nodes"}}
 	case "NodeState":
@@ -305,3 +326,72 @@ func (m *DrainAction) check() error {
 }
 
 func (m *DeadLetter) check() error { return errors.Join(after1970(m.TS), name("cluster", m.Cluster)) }
+
+func (m *HealthResult) settle() {
+	oneOf(&m.Outcome, outcomes...)
+	oneOf(&m.Phase, phases...)
+}
+
+func (m *HealthRun) settle() {
+	oneOf(&m.Phase, phases...)
+	oneOf(&m.Verdict, "pass", "fail", "would_fail", "refused")
+	optionalOneOf(&m.Enforcement, "on", "off", "breaker_open", "breaker_unknown", "not_ours")
+	for i := range m.Results {
+		oneOf(&m.Results[i].Outcome, outcomes...)
+	}
+}
+
+func (m *HealthRequest) settle() {}
+
+func (m *SlurmTable) settle() {}
+
+func (m *JobRecord) settle() {}
+
+var (
+	outcomes = []Outcome{"ok", "warn", "bad", "off"}
+	phases   = []HealthPhase{"prolog", "epilog", "task_prolog", "periodic", "nagios", "app", "request"}
+)
+
+func (m *HealthResult) check() error {
+	return errors.Join(after1970(m.TS), name("cluster", m.Cluster), name("node", m.Node), name("run", m.Run),
+		name("check", m.Check), seen(m.Evidence))
+}
+
+// seen refuses evidence whose values are no plain ones.
+func seen(evidence []HealthEvidence) error {
+	for _, e := range evidence {
+		for _, value := range []any{e.Value, e.Limit} {
+			switch value.(type) {
+			case []any, map[string]any, []byte:
+				return fmt.Errorf("value of %s is neither a number, a truth nor text", e.What)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *HealthRun) check() error {
+	errs := []error{after1970(m.TS), name("cluster", m.Cluster), name("node", m.Node), name("run", m.Run)}
+	for _, result := range m.Results {
+		errs = append(errs, seen(result.Evidence))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *HealthRequest) check() error {
+	errs := []error{after1970(m.TS), name("cluster", m.Cluster), name("node", m.Node)}
+	for _, check := range m.Checks {
+		errs = append(errs, name("a check", check))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *SlurmTable) check() error {
+	return errors.Join(after1970(m.TS), name("cluster", m.Cluster), name("table", m.Table), name("feed", m.Feed),
+		name("snapshot", m.Snapshot))
+}
+
+func (m *JobRecord) check() error {
+	return errors.Join(after1970(m.TS), name("cluster", m.Cluster), name("job_id", m.JobID), name("run", m.Run),
+		name("state", m.State))
+}

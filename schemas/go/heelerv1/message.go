@@ -56,6 +56,16 @@ func New(messageType string) Message {
 		return &Inventory{}
 	case "PrologEvent":
 		return &PrologEvent{}
+	case "HealthResult":
+		return &HealthResult{}
+	case "HealthRun":
+		return &HealthRun{}
+	case "HealthRequest":
+		return &HealthRequest{}
+	case "SlurmTable":
+		return &SlurmTable{}
+	case "JobRecord":
+		return &JobRecord{}
 	case "JobEvent":
 		return &JobEvent{}
 	case "NodeState":
@@ -80,8 +90,9 @@ func New(messageType string) Message {
 // Types are the names of all message types.
 func Types() []string {
 	return []string{
-		"GpuSample", "IbSample", "HostSample", "SwitchSample", "KernelEvent", "AgentStatus", "Inventory", "PrologEvent", "JobEvent", "NodeState",
-		"ClusterState", "JobSample", "JobKernelEvent", "Finding", "DrainAction", "DeadLetter",
+		"GpuSample", "IbSample", "HostSample", "SwitchSample", "KernelEvent", "AgentStatus", "Inventory", "PrologEvent",
+		"HealthResult", "HealthRun", "HealthRequest", "JobEvent", "NodeState",
+		"ClusterState", "SlurmTable", "JobRecord", "JobSample", "JobKernelEvent", "Finding", "DrainAction", "DeadLetter",
 	}
 }
 
@@ -154,6 +165,21 @@ func (*Inventory) Type() string { return "Inventory" }
 func (*PrologEvent) Type() string { return "PrologEvent" }
 
 // Type implements [Message].
+func (*HealthResult) Type() string { return "HealthResult" }
+
+// Type implements [Message].
+func (*HealthRun) Type() string { return "HealthRun" }
+
+// Type implements [Message].
+func (*HealthRequest) Type() string { return "HealthRequest" }
+
+// Type implements [Message].
+func (*SlurmTable) Type() string { return "SlurmTable" }
+
+// Type implements [Message].
+func (*JobRecord) Type() string { return "JobRecord" }
+
+// Type implements [Message].
 func (*JobEvent) Type() string { return "JobEvent" }
 
 // Type implements [Message].
@@ -177,13 +203,18 @@ func (*DrainAction) Type() string { return "DrainAction" }
 // Type implements [Message].
 func (*DeadLetter) Type() string { return "DeadLetter" }
 
-func (h *Header) version() int       { return h.V }
-func (m *JobEvent) version() int     { return m.V }
-func (m *NodeState) version() int    { return m.V }
-func (m *ClusterState) version() int { return m.V }
-func (m *Finding) version() int      { return m.V }
-func (m *DrainAction) version() int  { return m.V }
-func (m *DeadLetter) version() int   { return m.V }
+func (h *Header) version() int        { return h.V }
+func (m *JobEvent) version() int      { return m.V }
+func (m *HealthResult) version() int  { return m.V }
+func (m *HealthRun) version() int     { return m.V }
+func (m *HealthRequest) version() int { return m.V }
+func (m *SlurmTable) version() int    { return m.V }
+func (m *JobRecord) version() int     { return m.V }
+func (m *NodeState) version() int     { return m.V }
+func (m *ClusterState) version() int  { return m.V }
+func (m *Finding) version() int       { return m.V }
+func (m *DrainAction) version() int   { return m.V }
+func (m *DeadLetter) version() int    { return m.V }
 
 // Subject implements [Message].
 func (m *GpuSample) Subject() (string, error) { return subject(m.Cluster, "gpu.sample", m.Node) }
@@ -208,6 +239,27 @@ func (m *Inventory) Subject() (string, error) { return subject(m.Cluster, "agent
 
 // Subject implements [Message].
 func (m *PrologEvent) Subject() (string, error) { return subject(m.Cluster, "prolog.event", m.Node) }
+
+// Subject implements [Message].
+func (m *HealthResult) Subject() (string, error) { return subject(m.Cluster, "health.result", m.Node) }
+
+// Subject implements [Message].
+func (m *HealthRun) Subject() (string, error) { return subject(m.Cluster, "health.run", m.Node) }
+
+// Subject implements [Message].
+func (m *HealthRequest) Subject() (string, error) {
+	return subject(m.Cluster, "health.request", m.Node)
+}
+
+// Subject implements [Message].
+func (m *SlurmTable) Subject() (string, error) {
+	return subject(m.Cluster, "slurm.table", m.Table, m.Feed, strconv.FormatUint(m.Part, 10))
+}
+
+// Subject implements [Message].
+func (m *JobRecord) Subject() (string, error) {
+	return subject(m.Cluster, "slurm.record", m.JobID, m.Run)
+}
 
 // Subject implements [Message].
 func (m *JobEvent) Subject() (string, error) { return subject(m.Cluster, "slurm.job", m.JobID) }

@@ -170,6 +170,77 @@ class PrologEvent(TypedDict, total=False):
     indices: list[int]
 
 
+class HealthResult(TypedDict, total=False):
+    """What one check says of a node."""
+
+    v: Required[int]
+    cluster: Required[str]
+    node: Required[str]
+    ts: Required[int]
+    boot: Required[str]
+    seq: Required[int]
+    run: Required[str]
+    phase: Required[str]
+    check: Required[str]
+    outcome: Required[str]
+    why: Required[str]
+    duration_ns: int
+    evidence: list[dict[str, Any]]
+    gpus: list[str]
+    perf: dict[str, float]
+    fails: bool
+    timed_out: bool
+    hung: bool
+    job_id: str
+    user: str
+    partition: str
+    slurm_state: str
+    slurm_reason: str
+    slurm_state_age_s: float
+
+
+class HealthRun(TypedDict, total=False):
+    """What a run of checks came to."""
+
+    v: Required[int]
+    cluster: Required[str]
+    node: Required[str]
+    ts: Required[int]
+    boot: Required[str]
+    seq: Required[int]
+    run: Required[str]
+    phase: Required[str]
+    verdict: Required[str]
+    why: Required[str]
+    enforcement: str
+    exit_code: int
+    reason: str
+    counts: dict[str, int]
+    failed: list[str]
+    duration_ns: int
+    job_id: str
+    user: str
+    partition: str
+    gpus: list[str]
+    killed: list[dict[str, Any]]
+    version: str
+    policy: str
+    results: list[dict[str, Any]]
+
+
+class HealthRequest(TypedDict, total=False):
+    """Asks a node to run checks now. The answer is a HealthRun with results."""
+
+    v: Required[int]
+    cluster: Required[str]
+    node: Required[str]
+    ts: Required[int]
+    id: str
+    checks: Required[list[str]]
+    why: str
+    deadline_ts: int
+
+
 class JobEvent(TypedDict, total=False):
     """A Slurm job started, changed or ended. Written by the Slurm feed alone."""
 
@@ -241,6 +312,94 @@ class ClusterState(TypedDict, total=False):
     source: str
     slurm_version: str
     duration_ns: int
+
+
+class SlurmTable(TypedDict, total=False):
+    """A part of a table that Slurm was asked for, as columns. slurm_tables.yaml has the columns of each table."""
+
+    v: Required[int]
+    cluster: Required[str]
+    feed: Required[str]
+    table: Required[str]
+    ts: Required[int]
+    snapshot: Required[str]
+    part: Required[int]
+    parts: Required[int]
+    rows: Required[int]
+    columns: Required[dict[str, list[Any]]]
+    absent: dict[str, str]
+    total_rows: int
+    unreadable: int
+    source: str
+    slurm_version: str
+    duration_ns: int
+
+
+class JobRecord(TypedDict, total=False):
+    """What Slurm's accounting has of one run of a job. The newest of a subject counts."""
+
+    v: Required[int]
+    cluster: Required[str]
+    ts: Required[int]
+    job_id: Required[str]
+    run: Required[str]
+    shown_id: str
+    array_job_id: str
+    array_task_id: str
+    het_job_id: str
+    het_offset: int
+    slurm_cluster: str
+    state: Required[str]
+    state_raw: str
+    cancelled_by: str
+    reason: str
+    flags: list[str]
+    user: str
+    uid: int
+    group: str
+    gid: int
+    account: str
+    partition: str
+    qos: str
+    name: str
+    work_dir: str
+    submit_line: str
+    comment: str
+    admin_comment: str
+    system_comment: str
+    wckey: str
+    container: str
+    constraints: str
+    reservation: str
+    submit_ts: int
+    eligible_ts: int
+    start_ts: int
+    end_ts: int
+    elapsed_s: float
+    suspended_s: float
+    wait_s: float
+    time_limit_s: float
+    time_unlimited: bool
+    exit_code: int
+    signal: int
+    derived_exit_code: int
+    nodes: str
+    node_count: int
+    cpus: int
+    req_tres: dict[str, float]
+    alloc_tres: dict[str, float]
+    gpus: int
+    gpus_requested: int
+    gpus_by_type: dict[str, int]
+    priority: float
+    restarts: int
+    energy_j: float
+    user_cpu_s: float
+    system_cpu_s: float
+    steps: list[dict[str, Any]]
+    fields: dict[str, str]
+    source: str
+    slurm_version: str
 
 
 class JobSample(TypedDict, total=False):
@@ -511,6 +670,77 @@ SHAPES: Final[dict[str, Obj]] = {
         },
         ['boot', 'cluster', 'event', 'job_id', 'node', 'seq', 'ts', 'v'],
     ),
+    'HealthResult': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'node': Str(1),
+            'ts': Int(0, None),
+            'boot': Str(0),
+            'seq': Int(0, None),
+            'run': Str(1),
+            'phase': Enum(('prolog', 'epilog', 'task_prolog', 'periodic', 'nagios', 'app', 'request', 'unknown')),
+            'check': Str(1),
+            'outcome': Enum(('ok', 'warn', 'bad', 'unknown', 'off')),
+            'why': Str(0),
+            'duration_ns': Int(0, None),
+            'evidence': List(Obj({'what': Str(1), 'value': Maybe(Either(Str(0), Num(None, None), Bool())), 'limit': Maybe(Either(Str(0), Num(None, None), Bool())), 'unit': Str(0), 'gpu_uuid': Str(0), 'gpu_index': Int(0, None), 'pci': Str(0), 'device': Str(0), 'text': Str(0)}, ['what'])),
+            'gpus': List(Str(0)),
+            'perf': Map(Num(None, None)),
+            'fails': Bool(),
+            'timed_out': Bool(),
+            'hung': Bool(),
+            'job_id': Str(0),
+            'user': Str(0),
+            'partition': Str(0),
+            'slurm_state': Str(0),
+            'slurm_reason': Str(0),
+            'slurm_state_age_s': Num(None, None),
+        },
+        ['boot', 'check', 'cluster', 'node', 'outcome', 'phase', 'run', 'seq', 'ts', 'v', 'why'],
+    ),
+    'HealthRun': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'node': Str(1),
+            'ts': Int(0, None),
+            'boot': Str(0),
+            'seq': Int(0, None),
+            'run': Str(1),
+            'phase': Enum(('prolog', 'epilog', 'task_prolog', 'periodic', 'nagios', 'app', 'request', 'unknown')),
+            'verdict': Enum(('pass', 'fail', 'would_fail', 'refused', 'unknown')),
+            'why': Str(0),
+            'enforcement': Enum(('on', 'off', 'breaker_open', 'breaker_unknown', 'not_ours', 'unknown')),
+            'exit_code': Int(None, None),
+            'reason': Str(0),
+            'counts': Map(Int(0, None)),
+            'failed': List(Str(0)),
+            'duration_ns': Int(0, None),
+            'job_id': Str(0),
+            'user': Str(0),
+            'partition': Str(0),
+            'gpus': List(Str(0)),
+            'killed': List(Obj({'pid': Int(0, None), 'comm': Str(0), 'job_id': Str(0), 'gone': Bool()}, ['pid'])),
+            'version': Str(0),
+            'policy': Str(0),
+            'results': List(Obj({'check': Str(1), 'outcome': Enum(('ok', 'warn', 'bad', 'unknown', 'off')), 'why': Str(0), 'duration_ns': Int(0, None), 'evidence': List(Obj({'what': Str(1), 'value': Maybe(Either(Str(0), Num(None, None), Bool())), 'limit': Maybe(Either(Str(0), Num(None, None), Bool())), 'unit': Str(0), 'gpu_uuid': Str(0), 'gpu_index': Int(0, None), 'pci': Str(0), 'device': Str(0), 'text': Str(0)}, ['what'])), 'gpus': List(Str(0)), 'perf': Map(Num(None, None)), 'fails': Bool(), 'timed_out': Bool(), 'hung': Bool()}, ['check', 'outcome', 'why'])),
+        },
+        ['boot', 'cluster', 'node', 'phase', 'run', 'seq', 'ts', 'v', 'verdict', 'why'],
+    ),
+    'HealthRequest': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'node': Str(1),
+            'ts': Int(0, None),
+            'id': Str(0),
+            'checks': List(Str(1)),
+            'why': Str(0),
+            'deadline_ts': Int(0, None),
+        },
+        ['checks', 'cluster', 'node', 'ts', 'v'],
+    ),
     'JobEvent': Obj(
         {
             'v': Int(None, 1),
@@ -583,6 +813,94 @@ SHAPES: Final[dict[str, Obj]] = {
             'duration_ns': Int(0, None),
         },
         ['cluster', 'controller', 'feed', 'ts', 'v'],
+    ),
+    'SlurmTable': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'feed': Str(1),
+            'table': Str(1),
+            'ts': Int(0, None),
+            'snapshot': Str(1),
+            'part': Int(0, None),
+            'parts': Int(0, None),
+            'rows': Int(0, None),
+            'columns': Map(List(Any_())),
+            'absent': Map(Str(0)),
+            'total_rows': Int(0, None),
+            'unreadable': Int(0, None),
+            'source': Str(0),
+            'slurm_version': Str(0),
+            'duration_ns': Int(0, None),
+        },
+        ['cluster', 'columns', 'feed', 'part', 'parts', 'rows', 'snapshot', 'table', 'ts', 'v'],
+    ),
+    'JobRecord': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'ts': Int(0, None),
+            'job_id': Str(1),
+            'run': Str(1),
+            'shown_id': Str(0),
+            'array_job_id': Str(0),
+            'array_task_id': Str(0),
+            'het_job_id': Str(0),
+            'het_offset': Int(0, None),
+            'slurm_cluster': Str(0),
+            'state': Str(1),
+            'state_raw': Str(0),
+            'cancelled_by': Str(0),
+            'reason': Str(0),
+            'flags': List(Str(0)),
+            'user': Str(0),
+            'uid': Int(0, None),
+            'group': Str(0),
+            'gid': Int(0, None),
+            'account': Str(0),
+            'partition': Str(0),
+            'qos': Str(0),
+            'name': Str(0),
+            'work_dir': Str(0),
+            'submit_line': Str(0),
+            'comment': Str(0),
+            'admin_comment': Str(0),
+            'system_comment': Str(0),
+            'wckey': Str(0),
+            'container': Str(0),
+            'constraints': Str(0),
+            'reservation': Str(0),
+            'submit_ts': Int(0, None),
+            'eligible_ts': Int(0, None),
+            'start_ts': Int(0, None),
+            'end_ts': Int(0, None),
+            'elapsed_s': Num(None, None),
+            'suspended_s': Num(None, None),
+            'wait_s': Num(None, None),
+            'time_limit_s': Num(None, None),
+            'time_unlimited': Bool(),
+            'exit_code': Int(0, None),
+            'signal': Int(0, None),
+            'derived_exit_code': Int(0, None),
+            'nodes': Str(0),
+            'node_count': Int(0, None),
+            'cpus': Int(0, None),
+            'req_tres': Map(Num(None, None)),
+            'alloc_tres': Map(Num(None, None)),
+            'gpus': Int(0, None),
+            'gpus_requested': Int(0, None),
+            'gpus_by_type': Map(Int(0, None)),
+            'priority': Num(None, None),
+            'restarts': Int(0, None),
+            'energy_j': Num(None, None),
+            'user_cpu_s': Num(None, None),
+            'system_cpu_s': Num(None, None),
+            'steps': List(Obj({'step': Str(1), 'name': Str(0), 'state': Str(0), 'exit_code': Int(0, None), 'signal': Int(0, None), 'start_ts': Int(0, None), 'end_ts': Int(0, None), 'elapsed_s': Num(None, None), 'suspended_s': Num(None, None), 'tasks': Int(0, None), 'nodes': Str(0), 'node_count': Int(0, None), 'cpus': Int(0, None), 'alloc_tres': Map(Num(None, None)), 'user_cpu_s': Num(None, None), 'system_cpu_s': Num(None, None), 'max_rss_bytes': Int(0, None), 'max_vmsize_bytes': Int(0, None), 'energy_j': Num(None, None), 'usage_in_tot': Map(Num(None, None)), 'usage_out_tot': Map(Num(None, None)), 'fields': Map(Str(0))}, ['step'])),
+            'fields': Map(Str(0)),
+            'source': Str(0),
+            'slurm_version': Str(0),
+        },
+        ['cluster', 'job_id', 'run', 'state', 'ts', 'v'],
     ),
     'JobKernelEvent': Obj(
         {

@@ -16,9 +16,14 @@ ROUTES: Final[dict[str, Route]] = {
     'AgentStatus': Route('AgentStatus', 'agent.status.<node>', 'AGENTS', last=None, acked=True),
     'Inventory': Route('Inventory', 'agent.inventory.<node>', 'AGENTS', last=None, acked=True),
     'PrologEvent': Route('PrologEvent', 'prolog.event.<node>', 'EVENTS', last=None, acked=True),
+    'HealthResult': Route('HealthResult', 'health.result.<node>', 'EVENTS', last=None, acked=True),
+    'HealthRun': Route('HealthRun', 'health.run.<node>', 'EVENTS', last=None, acked=True),
+    'HealthRequest': Route('HealthRequest', 'health.request.<node>', '', last=None, acked=False),
     'JobEvent': Route('JobEvent', 'slurm.job.<job>', 'EVENTS', last='JOBS', acked=True),
     'NodeState': Route('NodeState', 'slurm.node.<node>', 'EVENTS', last='NODES', acked=True),
     'ClusterState': Route('ClusterState', 'slurm.cluster.<feed>', 'AGENTS', last=None, acked=True),
+    'SlurmTable': Route('SlurmTable', 'slurm.table.<table>.<feed>.<part>', 'TABLES', last='TABLES_LAST', acked=True),
+    'JobRecord': Route('JobRecord', 'slurm.record.<job>.<run>', 'RECORDS', last=None, acked=True),
     'JobSample': Route('JobSample', 'job.sample.<shard>.<node>', 'JOBSAMPLES', last=None, acked=False),
     'JobKernelEvent': Route('JobKernelEvent', 'job.event.<shard>.<node>', 'EVENTS', last=None, acked=True),
     'Finding': Route('Finding', 'finding.<kind>.<node>.<id>', 'FINDINGS', last='FINDINGS_LAST', acked=True),
@@ -29,10 +34,13 @@ ROUTES: Final[dict[str, Route]] = {
 STREAMS: Final[dict[str, Stream]] = {
     'SAMPLES': Stream('SAMPLES', subjects=('gpu.sample.*', 'ib.sample.*', 'host.sample.*', 'switch.sample.*'), max_age=7200, max_bytes=17179869184, replicas=1),
     'JOBSAMPLES': Stream('JOBSAMPLES', subjects=('job.sample.*.*',), max_age=1800, max_bytes=8589934592, replicas=1),
-    'EVENTS': Stream('EVENTS', subjects=('kernel.event.*', 'health.result.*', 'prolog.event.*', 'slurm.job.*', 'slurm.node.*', 'job.event.*.*'), max_age=2592000, max_bytes=17179869184, max_per_subject=10000, duplicate_window=3600, replicas=3),
+    'EVENTS': Stream('EVENTS', subjects=('kernel.event.*', 'health.result.*', 'health.run.*', 'prolog.event.*', 'slurm.job.*', 'slurm.node.*', 'job.event.*.*'), max_age=2592000, max_bytes=17179869184, max_per_subject=10000, duplicate_window=3600, replicas=3),
     'AGENTS': Stream('AGENTS', subjects=('agent.status.*', 'agent.inventory.*', 'slurm.cluster.*'), max_age=604800, max_bytes=1073741824, max_per_subject=1, replicas=1),
     'JOBS': Stream('JOBS', source='EVENTS', filter='slurm.job.*', max_age=2592000, max_bytes=1073741824, max_per_subject=1, duplicate_window=0.1, replicas=3),
     'NODES': Stream('NODES', source='EVENTS', filter='slurm.node.*', max_age=2592000, max_bytes=1073741824, max_per_subject=1, duplicate_window=0.1, replicas=3),
+    'TABLES': Stream('TABLES', subjects=('slurm.table.*.*.*',), max_age=172800, max_bytes=17179869184, duplicate_window=3600, replicas=1),
+    'TABLES_LAST': Stream('TABLES_LAST', source='TABLES', filter='slurm.table.*.*.*', max_age=604800, max_bytes=4294967296, max_per_subject=1, duplicate_window=0.1, replicas=1),
+    'RECORDS': Stream('RECORDS', subjects=('slurm.record.*.*',), max_age=34560000, max_bytes=17179869184, max_per_subject=1, duplicate_window=3600, replicas=3),
     'FINDINGS': Stream('FINDINGS', subjects=('finding.*.*.*',), max_age=7776000, max_bytes=4294967296, duplicate_window=3600, replicas=3),
     'FINDINGS_LAST': Stream('FINDINGS_LAST', source='FINDINGS', filter='finding.*.*.*', max_age=7776000, max_bytes=1073741824, max_per_subject=1, duplicate_window=0.1, replicas=3),
     'DRAIN': Stream('DRAIN', subjects=('drain.action.*',), max_age=34560000, max_bytes=1073741824, duplicate_window=86400, replicas=3),
@@ -43,6 +51,8 @@ BUCKETS: Final[dict[str, Bucket]] = {
     'leases': Bucket('leases', ttl=5, history=1, replicas=3),
     'drain_lease': Bucket('drain_lease', ttl=30, history=1, replicas=3),
     'drain_intent': Bucket('drain_intent', history=1, replicas=3),
+    'job_map': Bucket('job_map', history=1, replicas=3),
+    'breakers': Bucket('breakers', history=1, replicas=3),
 }
 
 
@@ -86,6 +96,21 @@ def prolog_event(cluster: str, node: str) -> str:
     return f"{PREFIX}.{escape(cluster)}.prolog.event.{escape(node)}"
 
 
+def health_result(cluster: str, node: str) -> str:
+    """Return the subject of a HealthResult."""
+    return f"{PREFIX}.{escape(cluster)}.health.result.{escape(node)}"
+
+
+def health_run(cluster: str, node: str) -> str:
+    """Return the subject of a HealthRun."""
+    return f"{PREFIX}.{escape(cluster)}.health.run.{escape(node)}"
+
+
+def health_request(cluster: str, node: str) -> str:
+    """Return the subject of a HealthRequest."""
+    return f"{PREFIX}.{escape(cluster)}.health.request.{escape(node)}"
+
+
 def job_event(cluster: str, job: str) -> str:
     """Return the subject of a JobEvent."""
     return f"{PREFIX}.{escape(cluster)}.slurm.job.{escape(job)}"
@@ -99,6 +124,16 @@ def node_state(cluster: str, node: str) -> str:
 def cluster_state(cluster: str, feed: str) -> str:
     """Return the subject of a ClusterState."""
     return f"{PREFIX}.{escape(cluster)}.slurm.cluster.{escape(feed)}"
+
+
+def slurm_table(cluster: str, table: str, feed: str, part: str) -> str:
+    """Return the subject of a SlurmTable."""
+    return f"{PREFIX}.{escape(cluster)}.slurm.table.{escape(table)}.{escape(feed)}.{escape(part)}"
+
+
+def job_record(cluster: str, job: str, run: str) -> str:
+    """Return the subject of a JobRecord."""
+    return f"{PREFIX}.{escape(cluster)}.slurm.record.{escape(job)}.{escape(run)}"
 
 
 def job_sample(cluster: str, shard: str, node: str) -> str:

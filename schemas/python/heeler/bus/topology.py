@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where messages of one type travel."""
+    """Where messages of one type travel. `stream` is empty for what is asked and answered, and not kept."""
 
     type: str
     subject: str

@@ -1,0 +1,110 @@
+"""SlurmTables: columns that are data (schemas/slurm_tables.yaml), checked, and cut into parts that fit a message."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import msgpack
+
+from heeler.bus.codec import DecodeError, EncodeError
+
+MAX_PART_BYTES = 512 << 10
+Columns = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: what its values are, and what it says."""
+
+    name: str
+    kind: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table: which columns name a row, and all its columns."""
+
+    name: str
+    about: str
+    key: tuple[str, ...]
+    columns: Mapping[str, Column]
+
+
+def check_columns(spec: TableSpec, columns: Columns, rows: int) -> None:
+    """Raise DecodeError for a column that the table has not, of another length, or with a value of another kind.
+
+    Columns of a newer writer are let through: `check_columns` is for writers, readers call `check_lengths`.
+    """
+    for name, values in columns.items():
+        column = spec.columns.get(name)
+        if column is None:
+            raise DecodeError(f"{spec.name}: no column {name!r}")
+        if len(values) != rows:
+            raise DecodeError(f"{spec.name}.{name}: {len(values)} values for {rows} rows")
+        fits = KINDS[column.kind]
+        for value in values:
+            if value is not None and not fits(value):
+                raise DecodeError(f"{spec.name}.{name}: not {column.kind}: {value!r:.100}")
+
+
+def check_lengths(columns: Columns, rows: int) -> None:
+    """Raise DecodeError where a column has not one entry a row."""
+    for name, values in columns.items():
+        if len(values) != rows:
+            raise DecodeError(f"{name}: {len(values)} values for {rows} rows")
+
+
+def parts_of(columns: Columns, rows: int, max_bytes: int = MAX_PART_BYTES) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (rows, columns) of parts that are packed in at most `max_bytes`; one empty part for an empty table.
+
+    Raises EncodeError where a single row is larger.
+    """
+    if rows == 0:
+        yield 0, {name: [] for name in columns}
+        return
+    at, step = 0, rows
+    while at < rows:
+        count = min(step, rows - at)
+        part = {name: list(values[at : at + count]) for name, values in columns.items()}
+        size = len(msgpack.packb(part))
+        if size > max_bytes:
+            if count == 1:
+                raise EncodeError(f"a row of {size} bytes does not fit a part of {max_bytes}")
+            step = max(1, min(count // 2, int(count * max_bytes / size * 0.9)))
+            continue
+        yield count, part
+        at += count
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int
+
+
+def _number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and isfinite(value))
+
+
+def _texts(value: Any) -> bool:
+    return type(value) is list and all(type(item) is str for item in value)
+
+
+def _ints(value: Any) -> bool:
+    return type(value) is list and all(type(item) is int for item in value)
+
+
+def _counts(value: Any) -> bool:
+    return type(value) is dict and all(type(key) is str and _number(item) for key, item in value.items())
+
+
+KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "text": lambda value: type(value) is str,
+    "int": _whole,
+    "number": _number,
+    "bool": lambda value: type(value) is bool,
+    "ts": lambda value: type(value) is int and value >= 0,
+    "texts": _texts,
+    "ints": _ints,
+    "counts": _counts,
+}
