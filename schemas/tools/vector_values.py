@@ -2,18 +2,6 @@
 
 from typing import Any
 
-from vector_site import (
-    health_request,
-    health_request_maximal,
-    health_result,
-    health_result_maximal,
-    health_run,
-    health_run_maximal,
-    job_record,
-    job_record_maximal,
-    slurm_table,
-    slurm_table_maximal,
-)
 from vector_node import (
     JOBS_OF_EVENT,
     NODE,
@@ -40,6 +28,18 @@ from vector_node import (
     switch_sample,
     switch_sample_maximal,
     uuid,
+)
+from vector_site import (
+    health_request,
+    health_request_maximal,
+    health_result,
+    health_result_maximal,
+    health_run,
+    health_run_maximal,
+    job_record,
+    job_record_maximal,
+    slurm_table,
+    slurm_table_maximal,
 )
 
 
