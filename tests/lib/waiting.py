@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from heeler.bus import Bus, Consumer, ConsumerSpec, Delivery
-from heeler.bus.consume import Handler
+from heeler.bus.consumer import Handler
 
 
 async def until(

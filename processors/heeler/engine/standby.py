@@ -18,7 +18,7 @@ import structlog
 
 from heeler.bus import ROUTES, SHARDS, Bus, BusClosedError, Consumer, ConsumerSpec, Delivery
 from heeler.bus.client import RETRYABLE
-from heeler.bus.consume import Handler
+from heeler.bus.consumer import Handler
 from heeler.bus.lease import Lease, open_bucket
 from heeler.engine.live import Live, closed, until_first
 from heeler.engine.shared import by_stream

@@ -1,7 +1,12 @@
-"""The bus contract of Heeler and its one Python client."""
+"""The bus contract of Heeler and its one Python client.
+
+The client is imported when it is first asked for: a prolog, which only writes messages to a folder, has no time for it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from heeler.bus import subjects_gen as subjects
-from heeler.bus.client import Bus, BusClosedError, TooLargeError
 from heeler.bus.codec import (
     BusError,
     Choice,
@@ -14,7 +19,6 @@ from heeler.bus.codec import (
     encode,
     extend,
 )
-from heeler.bus.consume import Consumer, ConsumerSpec, Delivery, consume, snapshot
 from heeler.bus.messages import (
     AgentStatus,
     ClusterState,
@@ -38,9 +42,13 @@ from heeler.bus.messages import (
     SlurmTable,
     SwitchSample,
 )
-from heeler.bus.settings import BusSettings, ConfigError
 from heeler.bus.subjects_gen import ROUTES
 from heeler.bus.tokens import SHARDS, TokenError, escape, shard_of, unescape
+
+if TYPE_CHECKING:
+    from heeler.bus.client import Bus, BusClosedError, TooLargeError
+    from heeler.bus.consumer import Consumer, ConsumerSpec, Delivery, consume, snapshot
+    from heeler.bus.settings import BusSettings, ConfigError
 
 __all__ = [
     "ROUTES",
@@ -92,3 +100,19 @@ __all__ = [
     "subjects",
     "unescape",
 ]
+
+_LATER = {
+    "client": ("Bus", "BusClosedError", "TooLargeError"),
+    "consumer": ("Consumer", "ConsumerSpec", "Delivery", "consume", "snapshot"),
+    "settings": ("BusSettings", "ConfigError"),
+}
+_HOME = {name: module for module, names in _LATER.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the client on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found

@@ -1,6 +1,6 @@
 """The one Python NATS client of Heeler: connect, publish, keys and values.
 
-Reading is in `heeler.bus.consume`, streams and buckets in `heeler.bus.admin`, leases in `heeler.bus.lease`.
+Reading is in `heeler.bus.consumer`, streams and buckets in `heeler.bus.admin`, leases in `heeler.bus.lease`.
 """
 
 import asyncio

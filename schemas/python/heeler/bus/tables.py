@@ -33,9 +33,9 @@ class TableSpec:
 
 
 def check_columns(spec: TableSpec, columns: Columns, rows: int) -> None:
-    """Raise DecodeError for a column that the table has not, of another length, or with a value of another kind.
+    """Raise DecodeError for a column that the table lacks, of another length, or with a value of another kind.
 
-    Columns of a newer writer are let through: `check_columns` is for writers, readers call `check_lengths`.
+    For writers. A reader lets columns of a newer writer through: `check_lengths`.
     """
     for name, values in columns.items():
         column = spec.columns.get(name)
