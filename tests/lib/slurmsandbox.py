@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from heeler.slurm.nodes import Node, parse_node_text
@@ -126,7 +126,8 @@ class Daemon:
 class Sandbox:
     """A Slurm cluster ``sandbox`` with nodes n001, n002, ..., in partitions train (default) and debug.
 
-    ``env`` is the environment in which Slurm's commands find it. ``extra`` is appended to slurm.conf.
+    ``env`` is the environment in which Slurm's commands find it. ``extra`` is appended to slurm.conf; ``settings``
+    stand there in place of the sandbox's own, such as ``{"Prolog": "/path", "HealthCheckInterval": "10"}``.
     """
 
     def __init__(
@@ -138,9 +139,11 @@ class Sandbox:
         *,
         prefix: str = "n",
         cgroups: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.names = [f"{prefix}{number:03d}" for number in range(1, nodes + 1)]
         self.gpus, self.cpus, self.extra, self.cgroups = gpus, cpus, extra, cgroups
+        self.settings = dict(settings or {})
         # Short: a unix socket's path has at most 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="hs-", dir="/tmp"))
         self.conf = self.folder / "etc/slurm.conf"
@@ -364,7 +367,9 @@ class Sandbox:
         port, *node_ports = free_ports(1 + len(self.names))
         track, task = ("cgroup", "cgroup") if self.cgroups else ("linuxproc", "none")
         conf = CONF.format(host=host, port=port, folder=self.folder, track=track, task=task)
-        lines = [conf, self.extra.rstrip() + "\n"]
+        # A key that stands twice is an error in some versions and a list in others.
+        own = [line for line in conf.splitlines(keepends=True) if line.partition("=")[0] not in self.settings]
+        lines = ["".join(own), *(f"{key}={value}\n" for key, value in self.settings.items()), self.extra.rstrip() + "\n"]
         lines += [
             NODE.format(name=name, host=host, port=at, cpus=self.cpus, cores=self.cpus // 2, gpus=self.gpus)
             for name, at in zip(self.names, node_ports, strict=True)

@@ -5,36 +5,26 @@ while all three are what we recorded right after setting it; whatever else stand
 """
 
 import re
-import unicodedata
 from dataclasses import dataclass
 
 from heeler.drain.node import NodeView
+from heeler.slurm.reason import plain
 
 PREFIX = "heeler:"
 MAX_REASON = 180
 MAX_ID = 80
 
-# Slurm prints reasons unquoted beside other fields, so what could end the field, start another, or be taken for
-# the author ("[root@...]") is not let in. Quotes and the like are kept out for the sake of scripts that read them.
-_SAFE = re.compile(r"[^A-Za-z0-9 .,:;%+()/_-]")
 _TOKEN = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def reason_text(kind: str, finding_id: str, summary: str) -> str:
     """Return the reason for a drain: ``heeler:<kind>:<finding id> <summary>``, plain ASCII on one line."""
     head = f"{PREFIX}{_token(kind)}:{_token(finding_id)}"
-    return f"{head} {_plain(summary)}"[:MAX_REASON].rstrip()
+    return f"{head} {plain(summary)}"[:MAX_REASON].rstrip()
 
 
 def _token(text: str) -> str:
     return _TOKEN.sub("_", text)[:MAX_ID] or "_"
-
-
-def _plain(text: str) -> str:
-    """Return text with only harmless characters: accents folded, the rest as spaces, runs of spaces as one."""
-    folded = unicodedata.normalize("NFKD", text[:1000])
-    folded = "".join(char for char in folded if not unicodedata.combining(char))
-    return " ".join(_SAFE.sub(" ", folded).split())
 
 
 @dataclass(frozen=True, slots=True)
