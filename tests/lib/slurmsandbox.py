@@ -369,7 +369,8 @@ class Sandbox:
         conf = CONF.format(host=host, port=port, folder=self.folder, track=track, task=task)
         # A key that stands twice is an error in some versions and a list in others.
         own = [line for line in conf.splitlines(keepends=True) if line.partition("=")[0] not in self.settings]
-        lines = ["".join(own), *(f"{key}={value}\n" for key, value in self.settings.items()), self.extra.rstrip() + "\n"]
+        ours = [f"{key}={value}\n" for key, value in self.settings.items()]
+        lines = [*own, *ours, self.extra.rstrip() + "\n"]
         lines += [
             NODE.format(name=name, host=host, port=at, cpus=self.cpus, cores=self.cpus // 2, gpus=self.gpus)
             for name, at in zip(self.names, node_ports, strict=True)
