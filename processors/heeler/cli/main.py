@@ -13,6 +13,7 @@ from heeler.bus import BusError, ConfigError
 # command -> (module, name in it, one line of help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "bus": ("heeler.cli.bus", "bus", "Create and inspect streams and buckets."),
+    "doctor": ("heeler.cli.doctor", "doctor", "Check a site and say what to fix."),
     "record": ("heeler.cli.record", "record", "Write messages from the bus to a capture file."),
     "replay": ("heeler.cli.replay", "replay", "Run processors over a capture, or publish it again."),
     "run": ("heeler.cli.run", "run", "Run a processor."),
