@@ -1,0 +1,227 @@
+"""Processes and memory on GPUs around a job: what the job before left, what this one leaves."""
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from heeler.health.leftover import Process, is_service, read_process
+from heeler.health.model import (
+    Case,
+    Check,
+    Context,
+    Evidence,
+    Job,
+    Phase,
+    Probe,
+    ProbeError,
+    Verdict,
+    bad,
+    ok,
+    unknown,
+    warn,
+)
+
+MIB = 1 << 20
+LOOK_EVERY_S = 0.25
+SPARE_S = 1.0  # of the probe's own time
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverSettings:
+    """How long processes and memory of a job that has ended may take to go."""
+
+    settle_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """What a GPU may hold while nobody uses it, beside what the driver reserves for itself."""
+
+    idle_bytes: int = 256 * MIB
+    settle_s: float = 5.0
+
+
+def read_gpu_processes(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
+    """Return GPUs with memory and the processes on them; waits a little while there is something that should go."""
+    import pynvml  # noqa: PLC0415 - only the child needs it
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as err:
+        missing = isinstance(err, pynvml.NVMLError_LibraryNotFound | pynvml.NVMLError_DriverNotLoaded)
+        raise ProbeError("missing" if missing else "failed", f"NVML: {err}") from err
+    settle_s = max((one.settle_s for one in asked), default=0.0)
+    limit = min((one.idle_bytes for one in asked if isinstance(one, MemorySettings)), default=None)
+    until = time.monotonic() + min(settle_s, max(context.timeout_s - SPARE_S, 0.0))
+    while True:
+        facts = _look(pynvml, context)
+        if time.monotonic() >= until or settled(facts, context.case, limit):
+            return facts
+        time.sleep(LOOK_EVERY_S)
+
+
+def settled(facts: Mapping[str, Any], case: Case, idle_bytes: int | None) -> bool:
+    """Say whether there is nothing on the job's GPUs that may still go by itself."""
+    mine = _gpus_of(case.job, facts) if case.job else None
+    gpus = [gpu for gpu in facts["gpus"] if mine is None or gpu["uuid"] in mine]
+    busy = [one for one in _processes(facts) if not is_service(one.comm) and (mine is None or mine & set(one.gpus))]
+    full = [gpu for gpu in gpus if idle_bytes is not None and (gpu["used_bytes"] or 0) > idle_bytes]
+    return case.job is None or not (busy or full)
+
+
+def _look(nvml: Any, context: Context) -> dict[str, Any]:
+    gpus: list[dict[str, Any]] = []
+    unread: list[dict[str, Any]] = []
+    on: dict[int, list[str]] = defaultdict(list)
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            gpu, pids = _gpu(nvml, index)
+        except nvml.NVMLError as err:
+            unread.append({"index": index, "why": str(err)})
+            continue
+        gpus.append(gpu)
+        for pid in pids:
+            on[pid].append(gpu["uuid"])
+    found = [read_process(pid, context.root, uuids) for pid, uuids in sorted(on.items())]
+    return {"gpus": gpus, "unread": unread, "processes": [asdict(one) for one in found if one is not None]}
+
+
+def _gpu(nvml: Any, index: int) -> tuple[dict[str, Any], set[int]]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    uuid = nvml.nvmlDeviceGetUUID(handle)
+    pids: set[int] = set()
+    for read in (
+        nvml.nvmlDeviceGetComputeRunningProcesses,
+        nvml.nvmlDeviceGetGraphicsRunningProcesses,
+        nvml.nvmlDeviceGetMPSComputeRunningProcesses,
+    ):
+        try:
+            pids |= {one.pid for one in read(handle)}
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+            continue
+    gpu = {"index": index, "uuid": uuid, "minor": _or_none(nvml, nvml.nvmlDeviceGetMinorNumber, handle)}
+    # The first version counts what the driver reserves as used, the second tells it apart.
+    memory = _or_none(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, getattr(nvml, "nvmlMemory_v2", None))
+    mig = _or_none(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    gpu |= {"used_bytes": memory and int(memory.used), "mig": bool(mig and mig[0])}
+    return gpu, pids
+
+
+def _or_none(nvml: Any, call: Any, *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch):
+        return None
+
+
+PROCESSES = Probe("gpu_processes", read_gpu_processes, timeout_s=8.0)
+
+
+def _processes(facts: Mapping[str, Any]) -> list[Process]:
+    return [Process(**{**one, "gpus": tuple(one["gpus"])}) for one in facts["processes"]]
+
+
+def _gpus_of(job: Job | None, facts: Mapping[str, Any]) -> set[str] | None:
+    """Return the UUIDs of a job's GPUs; None where they are not known."""
+    if job is None:
+        return None
+    if job.gpu_uuids is not None:
+        return set(job.gpu_uuids)
+    if job.gpu_minors is None or any(gpu["mig"] for gpu in facts["gpus"]):
+        return None  # Slurm numbers MIG devices too
+    by_minor = {gpu["minor"]: gpu["uuid"] for gpu in facts["gpus"] if gpu["minor"] is not None}
+    return {by_minor[minor] for minor in job.gpu_minors if minor in by_minor}
+
+
+def judge_leftovers(facts: Mapping[str, Any], _settings: LeftoverSettings, case: Case) -> Verdict:
+    """Say whether processes are on GPUs that should have none: those of a job that begins, or has ended."""
+    mine = _gpus_of(case.job, facts)
+    if case.job is not None and mine is None:
+        return unknown("which GPUs are this job's is not known")
+    here = [one for one in _processes(facts) if mine is None or mine & set(one.gpus)]
+    users = [one for one in here if not is_service(one.comm)]
+    perf = {"processes": float(len(users))}
+    if case.job is None:
+        return _without_a_job(users, perf)
+    # In the epilog only the ended job's own are left over; those of another job may share the GPU.
+    ours = [one for one in users if one.job == case.job.id or case.phase is Phase.PROLOG]
+    if ours:
+        words = ", ".join(_words(one) for one in ours[:5])
+        return _with(bad, f"{len(ours)} processes are on this job's GPUs: {words}", ours, mine, perf)
+    if users:
+        words = ", ".join(_words(one) for one in users[:5])
+        return _with(warn, f"processes of others are on the ended job's GPUs: {words}", users, mine, perf)
+    if case.job.gpu_minors and mine is not None and len(mine) < len(case.job.gpu_minors):
+        return unknown(f"only {len(mine)} of {len(case.job.gpu_minors)} GPUs of this job can be read", **perf)
+    return ok("no process is on this job's GPUs" if mine else "this job has no GPUs here", **perf)
+
+
+def _without_a_job(users: Sequence[Process], perf: Mapping[str, float]) -> Verdict:
+    strays = [one for one in users if one.job is None and one.unclear is None]
+    if strays:
+        words = ", ".join(_words(one) for one in strays[:5])
+        return _with(warn, f"{len(strays)} processes on GPUs belong to no job: {words}", strays, None, perf)
+    return ok(f"{len(users)} processes on GPUs, all of jobs or services", **perf)
+
+
+def _with(
+    say: Any, why: str, processes: Sequence[Process], mine: set[str] | None, perf: Mapping[str, float]
+) -> Verdict:
+    evidence = [
+        Evidence("process", one.pid, gpu_uuid=uuid, device=one.comm, text=f"job {one.job or one.unclear or 'none'}")
+        for one in processes
+        for uuid in one.gpus
+        if mine is None or uuid in mine
+    ]
+    verdict: Verdict = say(why, *evidence, **perf)
+    return verdict
+
+
+def _words(one: Process) -> str:
+    of = f"job {one.job}" if one.job else "no job" if one.unclear is None else "a job that can't be told"
+    return f"{one.comm} ({one.pid}, of {of})"
+
+
+def judge_memory(facts: Mapping[str, Any], settings: MemorySettings, case: Case) -> Verdict:
+    """Say whether the memory of the job's GPUs came back. What runs there accounts for its memory itself."""
+    mine = _gpus_of(case.job, facts)
+    if case.job is None or mine is None:
+        return unknown("which GPUs should be empty is not known")
+    used: list[Evidence] = []
+    busy = {uuid for one in _processes(facts) for uuid in one.gpus}
+    told = 0
+    for gpu in facts["gpus"]:
+        if gpu["uuid"] not in mine or gpu["used_bytes"] is None or gpu["mig"]:
+            continue
+        told += 1
+        if gpu["used_bytes"] > settings.idle_bytes and gpu["uuid"] not in busy:
+            used.append(Evidence("fb_used", gpu["used_bytes"], settings.idle_bytes, "bytes", gpu["uuid"], gpu["index"]))
+    if used:
+        worst = max(int(one.value or 0) for one in used)
+        return bad(f"{len(used)} GPUs hold memory that no process has: up to {worst // MIB} MiB", *used)
+    wanted = len(case.job.gpu_uuids or case.job.gpu_minors or ())
+    if told < wanted:
+        return unknown(f"the memory of {wanted - told} of {wanted} GPUs can't be read")
+    return ok(f"the memory of {told} GPUs is free or has its processes")
+
+
+CHECKS = (
+    Check(
+        "gpu_leftover_processes",
+        "No process is left on the GPUs of a job that begins or has ended.",
+        PROCESSES,
+        judge_leftovers,
+        LeftoverSettings,
+        hardware=True,
+    ),
+    Check(
+        "gpu_memory_returned",
+        "The memory of a job's GPUs is free once no process has it.",
+        PROCESSES,
+        judge_memory,
+        MemorySettings,
+        hardware=True,
+    ),
+)
