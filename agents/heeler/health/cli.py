@@ -1,0 +1,134 @@
+"""The command `heeler-health`. It starts in milliseconds: nothing here imports a bus client, logs or click."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from heeler.bus import ConfigError
+from heeler.health.model import Check, Phase
+from heeler.health.policy import PATH, Policy
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Be `heeler-health`."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        status = args.action(args)
+    except ConfigError as err:
+        for fault in str(err).split("; "):
+            sys.stderr.write(f"heeler-health: {fault}\n")
+        status = 2
+    except BrokenPipeError:
+        status = 1
+    sys.exit(status)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("heeler-health", description="Checks a node; says ok, warn, bad or unknown.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run checks, or the profile of a mode")
+    run.add_argument("names", nargs="*", metavar="CHECK|PROFILE")
+    run.add_argument("--mode", choices=[phase.value for phase in Phase], default=Phase.APP.value)
+    run.add_argument("--job", help="id of the job; SLURM_JOB_ID otherwise")
+    run.add_argument("--timeout", "--deadline", type=float, metavar="S", help="for the whole run")
+    run.add_argument("--fail-status", type=int, default=1, metavar="N", help="exit status of a prolog that fails (1)")
+    run.add_argument("--json", action="store_true", help="JSON lines")
+    run.add_argument("--id", help="id of the run")
+    run.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
+    run.set_defaults(action=_run)
+    show = commands.add_parser("list", help="list the checks")
+    show.set_defaults(action=_list)
+    explain = commands.add_parser("explain", help="say what a check does and its settings")
+    explain.add_argument("check")
+    explain.set_defaults(action=_explain)
+    policy = commands.add_parser("policy", help="check or print the policy")
+    policy.add_argument("what", choices=["check", "print"])
+    policy.add_argument("--node", help="as this node has it")
+    policy.set_defaults(action=_policy)
+    for each in (run, show, explain, policy):
+        each.add_argument("--policy", type=Path, default=PATH, metavar="FILE", help=f"policy ({PATH})")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    from heeler.health.run import Wanted, health_run  # noqa: PLC0415 - not for --help
+
+    wanted = Wanted(
+        tuple(args.names),
+        Phase(args.mode),
+        args.policy,
+        args.job,
+        args.timeout,
+        args.fail_status,
+        args.json,
+        args.id,
+        args.root,
+    )
+    return health_run(wanted, os.environ)
+
+
+def _site(args: argparse.Namespace) -> Policy:
+    from heeler.health.run import load_site  # noqa: PLC0415
+    from heeler.health.slurm_env import node_of  # noqa: PLC0415
+
+    return load_site(args.policy, getattr(args, "node", None) or node_of(os.environ, os.uname().nodename))
+
+
+def _list(args: argparse.Namespace) -> int:
+    policy = _site(args)
+    width = max(map(len, policy.checks))
+    for name, check in sorted(policy.checks.items()):
+        mark = " (needs settings)" if check.needs_settings else ""
+        sys.stdout.write(f"{name:<{width}}  {check.about}{mark}\n")
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> int:
+    policy = _site(args)
+    check = policy.checks.get(args.check)
+    if check is None:
+        raise ConfigError(f"no check {args.check!r}")
+    rule = policy.rules[check.name]
+    in_profiles = [name for name, profile in policy.profiles.items() if check.name in profile.checks]
+    out = [
+        f"{check.name}: {check.about}",
+        f"  reads: {check.probe.name}, at most {rule.timeout_s or check.probe.timeout_s:g} s",
+        f"  may fail a prolog: {'where enforced' if check.hardware else 'no'}",
+        f"  enforced in: {', '.join(sorted(rule.enforce)) or 'nothing'}",
+        f"  runs in: {', '.join(in_profiles) or 'no profile'}",
+        *_settings(check, rule.settings),
+    ]
+    sys.stdout.write("".join(f"{line}\n" for line in out))
+    return 0
+
+
+def _settings(check: Check, settings: object) -> list[str]:
+    rows = []
+    for field in fields(check.settings):
+        value = getattr(settings, field.name, None if field.default is MISSING else field.default)
+        rows.append(f"  {field.name} = {value!r}")
+    return rows
+
+
+def _policy(args: argparse.Namespace) -> int:
+    policy = _site(args)
+    if args.what == "check":
+        sys.stdout.write(f"{args.policy}: {'good' if args.policy.exists() else 'not there: defaults hold'}\n")
+        return 0
+    for name, profile in policy.profiles.items():
+        sys.stdout.write(f"[profiles.{name}]\nchecks = {list(profile.checks)}\ntimeout_s = {profile.timeout_s:g}\n\n")
+    for name, rule in policy.rules.items():
+        sys.stdout.write(f"[checks.{name}]\nenabled = {str(rule.enabled).lower()}\n")
+        sys.stdout.write(f"enforce = {sorted(phase.value for phase in rule.enforce)}\n")
+        for line in _settings(policy.checks[name], rule.settings):
+            sys.stdout.write(f"# {line.strip()}\n")
+        sys.stdout.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""One run of checks, from the policy to the exit status: the shell around the pure parts."""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from json import loads
+from pathlib import Path
+from typing import Any
+
+from heeler.bus import ConfigError
+from heeler.health import letters, report
+from heeler.health.breaker import Breaker, read_breaker
+from heeler.health.judging import Chosen, Result, judge_all, off
+from heeler.health.model import Case, Check, Context, Phase, Probe
+from heeler.health.outbox import Outbox, OutboxError
+from heeler.health.policy import Policy, load_policy, plugins_of
+from heeler.health.runner import run_probes
+from heeler.health.slurm_env import job_of, node_of
+from heeler.health.table import PROFILES, all_checks
+from heeler.health.verdict import Run, decide
+
+SPARE_S = 0.5  # of the time a run has, for what follows the probes
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run is asked for on the command line."""
+
+    names: tuple[str, ...]
+    phase: Phase
+    policy: Path
+    job_id: str | None = None
+    timeout_s: float | None = None
+    fail_status: int = 1
+    as_json: bool = False
+    run_id: str | None = None
+    root: Path = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A run that has come to its end."""
+
+    run: Run
+    about: letters.About
+    more: Mapping[str, Any]
+    status: int
+
+
+def load_site(path: Path, node: str) -> Policy:
+    """Return the policy with the checks that it names. Raises ConfigError."""
+    return load_policy(path, node, all_checks(plugins_of(path)), PROFILES)
+
+
+def health_run(wanted: Wanted, env: Mapping[str, str]) -> int:
+    """Run the checks, print, leave the results in the outbox; return the exit status."""
+    started = time.monotonic()
+    host = socket.gethostname()
+    node = node_of(env, host)
+    try:
+        policy = load_site(wanted.policy, node)
+        chosen, without = policy.chosen(wanted.names or (wanted.phase.value,))
+    except ConfigError as err:
+        return _own_fault(wanted, str(err))
+    done = _run(wanted, env, policy, policy.node or node, (chosen, without), started)
+    _print(wanted, done)
+    _leave(policy, done)
+    return done.status
+
+
+def _run(
+    wanted: Wanted,
+    env: Mapping[str, str],
+    policy: Policy,
+    node: str,
+    checks: tuple[Sequence[Chosen], Sequence[Check]],
+    started: float,
+) -> Done:
+    job = job_of({**env, "SLURM_JOB_ID": wanted.job_id} if wanted.job_id else env)
+    now_ns = time.time_ns()
+    case = Case(wanted.phase, node, now_ns, job)
+    timeout_s = wanted.timeout_s or policy.profiles[wanted.phase.value].timeout_s
+    context = Context(case, wanted.root, dict(env), env.get("PATH"), timeout_s)
+    chosen, without = checks
+    read = run_probes(_asked(chosen, policy), context, started + max(timeout_s - SPARE_S, timeout_s / 2))
+    results: list[Result] = [
+        *judge_all(chosen, read, case),
+        *(off(check, "switched off by policy") for check in without),
+    ]
+    breaker = read_breaker(policy.cache / "breaker.json", now_ns) if case.job else Breaker("unknown", "no job")
+    run = decide(results, policy, wanted.phase, job_gpus(read, case), breaker)
+    status = report.exit_status(run, wanted.phase, wanted.fail_status)
+    ident = wanted.run_id or f"{now_ns}-{os.getpid()}"
+    about = letters.About(
+        policy.cluster or env.get("HEELER_CLUSTER") or "local",
+        node,
+        now_ns,
+        _boot(wanted.root),
+        time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
+        ident,
+        wanted.phase,
+        job,
+        _slurm_state(policy.cache / "node.json", now_ns),
+    )
+    more = {
+        "duration_ns": int((time.monotonic() - started) * 1e9),
+        "exit_code": status,
+        "version": version("heeler"),
+        "policy": policy.digest,
+    }
+    return Done(run, about, more, status)
+
+
+def _asked(chosen: Sequence[Chosen], policy: Policy) -> dict[str, tuple[Probe, list[Any]]]:
+    """Return each probe once, with the settings of all its checks; a longer time of one check is all checks'."""
+    found: dict[str, tuple[Probe, list[Any]]] = {}
+    for one in chosen:
+        probe, settings = found.setdefault(one.check.probe.name, (one.check.probe, []))
+        settings.append(one.settings)
+        wants = policy.rules[one.check.name].timeout_s
+        if wants is not None:
+            found[probe.name] = (replace(probe, timeout_s=wants), settings)
+    return found
+
+
+def job_gpus(_read: Mapping[str, Any], case: Case) -> Sequence[str] | None:
+    """Return the UUIDs of the job's GPUs; None where they are not known."""
+    return case.job.gpu_uuids if case.job else None
+
+
+def _own_fault(wanted: Wanted, why: str) -> int:
+    """Say that our own settings are at fault. That drains no node and stops no job."""
+    for fault in why.split("; "):
+        sys.stderr.write(f"heeler-health: {fault}\n")
+    if wanted.phase in (Phase.PROLOG, Phase.EPILOG, Phase.TASK_PROLOG):
+        return 0
+    if wanted.phase is Phase.NAGIOS:
+        sys.stdout.write(f"HEELER UNKNOWN - policy: {why.splitlines()[0]}\n")
+    return 3
+
+
+def _print(wanted: Wanted, done: Done) -> None:
+    with suppress(OSError):
+        if wanted.as_json:
+            out = report.json_lines(done.run, {"run": done.about.run, **done.more})
+        elif wanted.phase is Phase.NAGIOS:
+            out = [report.nagios(done.run)]
+        elif wanted.phase in (Phase.PROLOG, Phase.EPILOG, Phase.TASK_PROLOG):
+            sys.stderr.write("".join(f"{line}\n" for line in report.brief(done.run)))
+            return
+        else:
+            out = report.lines(done.run)
+        sys.stdout.write("".join(f"{line}\n" for line in out))
+        sys.stdout.flush()
+
+
+def _leave(policy: Policy, done: Done) -> None:
+    try:
+        dropped = Outbox(policy.outbox).put(letters.letters(done.about, done.run, done.more))
+    except OutboxError as err:
+        sys.stderr.write(f"heeler-health: results not published: {err}\n")
+        return
+    if dropped:
+        sys.stderr.write(
+            f"heeler-health: {policy.outbox} is full: {dropped} older results dropped; does the agent run?\n"
+        )
+
+
+def _boot(root: Path) -> str:
+    with suppress(OSError):
+        return (root / "proc/sys/kernel/random/boot_id").read_text().strip() or "unknown"
+    return "unknown"
+
+
+def _slurm_state(path: Path, now_ns: int) -> dict[str, Any]:
+    """Return what the service on this node last heard of the node's state in Slurm."""
+    try:
+        value = loads(path.read_bytes())
+        found = {
+            "slurm_state": str(value["state"]),
+            "slurm_reason": value.get("reason"),
+            "slurm_state_age_s": max(0.0, (now_ns - int(value["ts_ns"])) / 1e9),
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {key: item for key, item in found.items() if isinstance(item, str | float)}

@@ -1,0 +1,52 @@
+"""The table of checks: one line each. A family of checks is a module with its probes, its judges and its CHECKS."""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+
+from heeler.bus import ConfigError
+from heeler.health import uptime
+from heeler.health.model import Check, Phase
+from heeler.health.policy import Profile
+
+CHECKS: tuple[Check, ...] = (*uptime.CHECKS,)
+
+# What each phase runs where the policy says nothing else.
+PROFILES: Mapping[str, Profile] = {
+    Phase.PROLOG.value: Profile((), 20.0),
+    Phase.EPILOG.value: Profile((), 30.0),
+    Phase.TASK_PROLOG.value: Profile((), 10.0),
+    Phase.PERIODIC.value: Profile(("uptime",), 60.0),
+    Phase.NAGIOS.value: Profile(("uptime",), 60.0),
+    Phase.APP.value: Profile(("uptime",), 60.0),
+    Phase.REQUEST.value: Profile(("uptime",), 60.0),
+}
+PLUGINS = "heeler.health.checks"
+
+
+def all_checks(plugins: Sequence[str]) -> tuple[Check, ...]:
+    """Return our checks and those of the plug-ins that the policy names. Raises ConfigError.
+
+    A plug-in is an entry point of the group `heeler.health.checks` that gives a sequence of Check.
+    """
+    if not plugins:
+        return CHECKS
+    known = {point.name: point for point in entry_points(group=PLUGINS)}
+    found = {check.name: check for check in CHECKS}
+    faults: list[str] = []
+    for name in plugins:
+        if name not in known:
+            faults.append(f"plugins: no entry point {name!r} in {PLUGINS}")
+            continue
+        try:
+            more = tuple(known[name].load())
+        except Exception as err:  # noqa: BLE001 - somebody else's code
+            faults.append(f"plugins: {name}: {type(err).__name__}: {err}")
+            continue
+        for check in more:
+            if not isinstance(check, Check) or check.name in found:
+                faults.append(f"plugins: {name}: not a check, or its name is taken: {check!r:.100}")
+            else:
+                found[check.name] = check
+    if faults:
+        raise ConfigError("; ".join(faults))
+    return tuple(found.values())
