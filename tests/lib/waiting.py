@@ -25,6 +25,14 @@ async def until(
         await asyncio.sleep(0.01)
 
 
+def until_sync(condition: Callable[[], bool], what: str = "", timeout_s: float = 20.0) -> None:
+    """Wait until a condition holds, outside a loop. Raises AssertionError when it takes too long."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"waited {timeout_s} s in vain: {what}"
+        time.sleep(0.01)
+
+
 class Reader:
     """A consumer whose messages are kept."""
 

@@ -144,7 +144,8 @@ def make_policy(
         faults += [f"profiles.{name}: no such check: {each}" for each in profile.checks if each not in known]
     request = _texts(table, "request", faults)
     if request is None:
-        request = tuple(dict.fromkeys(("periodic", *profiles.get("periodic", Profile()).checks)))
+        periodic = profiles.get("periodic")
+        request = ("periodic", *periodic.checks) if periodic else ()
     faults += [f"request: no such check or profile: {name}" for name in request if name not in {**known, **profiles}]
     _texts(table, "plugins", faults)
     plain = {key: _text(table, key, faults) for key in ("cluster", "node", "outbox", "cache")}
