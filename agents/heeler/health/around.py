@@ -1,0 +1,191 @@
+"""Around a job, beside checking: tells the bus at once, ends leftovers, and leaves a reason where a run fails.
+
+A prolog says which job begins on which GPUs before anything can hang. The UUIDs come from Slurm's environment, from the
+driver's files, or from what an earlier run of this boot has read; where none of these knows them, NVML is asked beside
+the checks, and the event is told again with them.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from heeler.bus import subjects
+from heeler.health import gpu_map
+from heeler.health.breaker import Breaker
+from heeler.health.epilog import Cleared, KillSettings, clear
+from heeler.health.gpu_processes import PROCESSES
+from heeler.health.judging import Result
+from heeler.health.model import Case, Context, Job, Phase, Probe, ProbeError, Unread
+from heeler.health.outbox import Letter
+from heeler.health.policy import Policy
+from heeler.health.runner import Read, run_probes
+from heeler.health.verdict import AROUND_JOBS, Run, has_evidence
+
+EVENTS = {Phase.PROLOG: "started", Phase.EPILOG: "ended"}
+MARK_S = 9.0  # for scontrol: read, set, read again
+CLEAR_S = 15.0  # for looking at processes and ending them
+CHECKS_S = 2.0  # that are left for checks at least
+
+
+def read_minors(_context: Context, _asked: Sequence[Any]) -> dict[int, str]:
+    """Return minor -> UUID by NVML; empty on a node with divided GPUs, whose devices Slurm numbers otherwise."""
+    import pynvml as nvml  # noqa: PLC0415 - only the child needs it
+
+    try:
+        nvml.nvmlInit()
+        handles = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                handles.append(nvml.nvmlDeviceGetHandleByIndex(index))
+            except nvml.NVMLError_GpuIsLost:
+                continue
+        if any(_divided(nvml, handle) for handle in handles):
+            return {}
+        return {nvml.nvmlDeviceGetMinorNumber(handle): nvml.nvmlDeviceGetUUID(handle) for handle in handles}
+    except nvml.NVMLError as err:
+        raise ProbeError("failed", f"NVML: {err}") from err
+
+
+def _divided(nvml: Any, handle: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except nvml.NVMLError:
+        return False
+
+
+MINORS = Probe("gpu_minors", read_minors, timeout_s=5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who says it: what all messages of this node have."""
+
+    cluster: str
+    node: str
+    boot: str
+
+
+def event_letter(origin: Origin, event: str, job: Job, ts_ns: int, seq: int) -> Letter:
+    """Return the PrologEvent of a job that begins or ends."""
+    message = {
+        "v": 1,
+        "cluster": origin.cluster,
+        "node": origin.node,
+        "ts": ts_ns,
+        "boot": origin.boot,
+        "seq": seq,
+        "event": event,
+        "job_id": job.id,
+        "uuids": None if job.gpu_uuids is None else list(job.gpu_uuids),
+        "indices": None if job.gpu_minors is None else list(job.gpu_minors),
+    }
+    known = {key: value for key, value in message.items() if value is not None}
+    ident = f"PrologEvent.{origin.cluster}.{origin.node}.{origin.boot}.{job.id}.{event}.{seq}"
+    return Letter(subjects.prolog_event(origin.cluster, origin.node), "PrologEvent", ident, known)
+
+
+def known_uuids(job: Job, root: Path, cache: Path, boot: str) -> tuple[str, ...] | None:
+    """Return the UUIDs of a job's GPUs as far as they can be told without NVML."""
+    if job.gpu_uuids is not None or job.gpu_minors is None:
+        return job.gpu_uuids
+    return gpu_map.uuids_of(job.gpu_minors, gpu_map.by_driver(root), gpu_map.by_cache(cache, boot))
+
+
+Put = Callable[[Sequence[Letter]], None]
+
+
+@dataclass(slots=True)
+class Around:
+    """What a run does around its checks. `put` leaves letters for the bus and never raises."""
+
+    policy: Policy
+    origin: Origin
+    context: Context
+    deadline: float  # of the whole run, monotonic
+    put: Put
+    asks_nvml: bool = False
+
+    @property
+    def case(self) -> Case:
+        """What the run is about, with the GPUs as far as they are known by now."""
+        return self.context.case
+
+    @property
+    def probes_deadline(self) -> float:
+        """Until when probes may read, so that the rest has its time."""
+        rest = MARK_S if self.case.phase in (*AROUND_JOBS, Phase.PERIODIC) else 0.5
+        return max(self.deadline - rest, time.monotonic() + CHECKS_S)
+
+    def begin(self) -> None:
+        """Tell that a job begins or ends here, before anything else."""
+        job = self.case.job
+        if job is None or self.case.phase not in EVENTS:
+            return
+        uuids = known_uuids(job, self.context.root, self._cache, self.origin.boot)
+        self.asks_nvml = uuids is None and job.gpu_minors is not None
+        self._tell(replace(job, gpu_uuids=uuids))
+
+    def clear(self) -> Cleared:
+        """End what the ended job left on its GPUs, where the policy says so."""
+        if self.case.phase is not Phase.EPILOG or not self.policy.leftovers.enabled:
+            return Cleared()
+        until = min(self.deadline - CHECKS_S, time.monotonic() + CLEAR_S)
+        read = run_probes({PROCESSES.name: (PROCESSES, [])}, self.context, until)[PROCESSES.name]
+        facts = None if isinstance(read.facts, Unread) else read.facts
+        return clear(facts, self.case.job, self.policy.leftovers, until, self.context.root)
+
+    def probes(self) -> dict[str, tuple[Probe, list[Any]]]:
+        """Return what has to be read beside the checks."""
+        return {MINORS.name: (MINORS, [])} if self.asks_nvml else {}
+
+    def learn(self, read: Mapping[str, Read]) -> None:
+        """Take the UUIDs that NVML told meanwhile, keep them for the next run, and tell the event again."""
+        job, found = self.case.job, read.get(MINORS.name)
+        if job is None or job.gpu_minors is None or found is None or not isinstance(found.facts, dict):
+            return
+        gpu_map.keep(self._cache, self.origin.boot, found.facts)
+        uuids = gpu_map.uuids_of(job.gpu_minors, found.facts)
+        if uuids is not None:
+            self._tell(replace(job, gpu_uuids=uuids))
+
+    def end(self, run: Run, breaker: Breaker) -> dict[str, Any]:
+        """Leave a reason on the node where the run fails, and return what a HealthRun says of that."""
+        culprit = run.culprit if run.verdict == "fail" else None
+        for_job = self.case.phase in AROUND_JOBS
+        if self.case.phase is Phase.PERIODIC:
+            culprit = drains(run, self.policy, breaker)
+        elif not for_job:
+            culprit = None
+        if culprit is None:
+            return {}
+        from heeler.health import slurm_drain  # noqa: PLC0415 - a run that is well has no time for it
+
+        where = self.policy.slurm
+        slurm = slurm_drain.Scontrol(self.deadline, where.bin_dir, where.conf)
+        reason = slurm_drain.reason_text(self.case.phase.value, culprit.check.name, culprit.verdict.why)
+        marked = slurm_drain.mark(slurm, self.case.node, reason, for_job=for_job)
+        if marked.reason is None:
+            return {"why": f"{run.why}; no reason set: {marked.why}"[:500]}
+        return {"reason": marked.reason}
+
+    def _tell(self, job: Job) -> None:
+        self.context = replace(self.context, case=replace(self.case, job=job))
+        seq = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        self.put([event_letter(self.origin, EVENTS[self.case.phase], job, self.case.now_ns, seq)])
+
+    @property
+    def _cache(self) -> Path:
+        return self.policy.cache / "gpus.json"
+
+
+def drains(run: Run, policy: Policy, breaker: Breaker) -> Result | None:
+    """Return the check for which a periodic run drains its node; None unless the policy enforces one there."""
+    if breaker.state != "closed":
+        return None
+    failing = [judged.result for judged in run.results if judged.fails]
+    return next((one for one in failing if has_evidence(one) and policy.enforces(one.check.name, Phase.PERIODIC)), None)
+
+
+__all__ = ["Around", "KillSettings", "Origin", "drains", "event_letter", "known_uuids"]
