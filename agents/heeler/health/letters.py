@@ -73,7 +73,7 @@ def letters(about: About, run: Run, more: Mapping[str, Any]) -> list[Letter]:
         for at, judged in enumerate(run.results)
     ]
     seq = about.seq + len(found)
-    message = {**head, "seq": seq, **run_fields(run), **more}
+    message = _known({**head, "seq": seq, **run_fields(run), **more})
     subject = subjects.health_run(about.cluster, about.node)
     return [*found, Letter(subject, "HealthRun", _id(about, "HealthRun", seq), message)]
 

@@ -22,13 +22,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from heeler.bus import ConfigError
 from heeler.engine.config import build
+from heeler.health.epilog import KillSettings
 from heeler.health.judging import Chosen, Result
 from heeler.health.model import Check, Outcome, Phase
 
+T = TypeVar("T")
 PATH = Path("/etc/heeler/health.toml")
 Action = Literal["fail", "warn", "unknown", "ignore"]
 DEFAULT_ACTIONS: dict[Outcome, Action] = {
@@ -40,7 +42,19 @@ DEFAULT_ACTIONS: dict[Outcome, Action] = {
 }
 _ON = {"on_bad": Outcome.BAD, "on_warn": Outcome.WARN, "on_unknown": Outcome.UNKNOWN}
 _ABOUT_A_CHECK = ("enabled", "enforce", "timeout_s", *_ON)
-_TOP = ("cluster", "node", "outbox", "cache", "plugins", "request", "profiles", "checks", "groups")
+_TOP = (
+    "cluster",
+    "node",
+    "outbox",
+    "cache",
+    "plugins",
+    "request",
+    "profiles",
+    "checks",
+    "groups",
+    "slurm",
+    "leftovers",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,14 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """Where Slurm's commands and slurm.conf are, if not where they are looked for."""
+
+    bin_dir: str | None = None
+    conf: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """A site's policy as it holds for one node."""
 
@@ -79,6 +101,8 @@ class Policy:
     outbox: Path = Path("/var/spool/heeler/outbox")
     cache: Path = Path("/run/heeler")
     request: tuple[str, ...] = ()  # what may be asked for over the bus
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    leftovers: KillSettings = field(default_factory=KillSettings)
     digest: str = ""
 
     def chosen(self, names: Sequence[str]) -> tuple[list[Chosen], list[Check]]:
@@ -149,13 +173,32 @@ def make_policy(
     faults += [f"request: no such check or profile: {name}" for name in request if name not in {**known, **profiles}]
     _texts(table, "plugins", faults)
     plain = {key: _text(table, key, faults) for key in ("cluster", "node", "outbox", "cache")}
+    slurm = _section(SlurmSettings, table, "slurm", faults)
+    leftovers = _section(KillSettings, table, "leftovers", faults)
     if faults:
         raise ConfigError("; ".join(faults))
     folders = {key: Path(text) for key in ("outbox", "cache") if (text := plain[key])}
     digest = hashlib.sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()[:16]
     return Policy(
-        rules, profiles, known, plain["cluster"], plain["node"], request=request, digest=f"sha256:{digest}", **folders
+        rules,
+        profiles,
+        known,
+        plain["cluster"],
+        plain["node"],
+        request=request,
+        slurm=slurm,
+        leftovers=leftovers,
+        digest=f"sha256:{digest}",
+        **folders,
     )
+
+
+def _section(kind: type[T], table: Mapping[str, Any], name: str, faults: list[str]) -> T:
+    try:
+        return build(kind, table.get(name, {}), name)
+    except ConfigError as err:
+        faults.append(str(err))
+        return kind()
 
 
 def _rule(check: Check, table: Mapping[str, Any], faults: list[str]) -> Rule:
@@ -191,11 +234,11 @@ def _phases(value: Any, where: str, faults: list[str]) -> frozenset[Phase]:
         return frozenset((Phase.PROLOG, Phase.EPILOG)) if value else frozenset()
     try:
         phases = frozenset(Phase(each) for each in value)
-        if phases <= {Phase.PROLOG, Phase.EPILOG}:
+        if phases <= {Phase.PROLOG, Phase.EPILOG, Phase.PERIODIC}:
             return phases
     except (ValueError, TypeError):
         pass
-    faults.append(f"{where}.enforce: {value!r}: a list of prolog and epilog")
+    faults.append(f"{where}.enforce: {value!r}: a list of prolog, epilog and periodic")
     return frozenset()
 
 

@@ -14,15 +14,16 @@ from typing import Any
 
 from heeler.bus import ConfigError
 from heeler.health import letters, report
-from heeler.health.breaker import Breaker, read_breaker
+from heeler.health.around import MARK_S, Around, Origin
+from heeler.health.breaker import read_breaker
 from heeler.health.judging import Chosen, Result, judge_all, off
 from heeler.health.model import Case, Check, Context, Phase, Probe
-from heeler.health.outbox import Outbox, OutboxError
+from heeler.health.outbox import Letter, Outbox, OutboxError
 from heeler.health.policy import Policy, load_policy, plugins_of
 from heeler.health.runner import run_probes
 from heeler.health.slurm_env import job_of, node_of
 from heeler.health.table import PROFILES, all_checks
-from heeler.health.verdict import Run, decide
+from heeler.health.verdict import AROUND_JOBS, Run, decide
 
 SPARE_S = 0.5  # of the time a run has, for what follows the probes
 
@@ -69,7 +70,7 @@ def health_run(wanted: Wanted, env: Mapping[str, str]) -> int:
         return _own_fault(wanted, str(err))
     done = _run(wanted, env, policy, policy.node or node, (chosen, without), started)
     _print(wanted, done)
-    _leave(policy, done)
+    _put(policy, letters.letters(done.about, done.run, done.more))
     return done.status
 
 
@@ -84,34 +85,47 @@ def _run(
     job = job_of({**env, "SLURM_JOB_ID": wanted.job_id} if wanted.job_id else env)
     now_ns = time.time_ns()
     case = Case(wanted.phase, node, now_ns, job)
-    timeout_s = wanted.timeout_s or policy.profiles[wanted.phase.value].timeout_s
-    context = Context(case, wanted.root, dict(env), env.get("PATH"), timeout_s)
+    checks_s = policy.profiles[wanted.phase.value].timeout_s
+    if wanted.phase not in AROUND_JOBS:  # there a script's deadline is for all of it, and checks are for seconds
+        checks_s = wanted.timeout_s or checks_s
+    deadline = started + (wanted.timeout_s or checks_s + MARK_S) - SPARE_S
+    context = Context(case, wanted.root, dict(env), env.get("PATH"), checks_s)
+    origin = Origin(policy.cluster or env.get("HEELER_CLUSTER") or "local", node, _boot(wanted.root))
+    around = Around(policy, origin, context, deadline, lambda sent: _put(policy, sent))
+    around.begin()
+    cleared = around.clear()
     chosen, without = checks
-    read = run_probes(_asked(chosen, policy), context, started + max(timeout_s - SPARE_S, timeout_s / 2))
+    asked = {**_asked(chosen, policy), **around.probes()}
+    read = run_probes(asked, around.context, min(time.monotonic() + checks_s, around.probes_deadline))
+    around.learn(read)
+    case = around.case
     results: list[Result] = [
         *judge_all(chosen, read, case),
         *(off(check, "switched off by policy") for check in without),
     ]
-    breaker = read_breaker(policy.cache / "breaker.json", now_ns) if case.job else Breaker("unknown", "no job")
-    run = decide(results, policy, wanted.phase, job_gpus(read, case), breaker)
+    breaker = read_breaker(policy.cache / "breaker.json", now_ns)
+    run = decide(results, policy, wanted.phase, case.job.gpu_uuids if case.job else None, breaker)
     status = report.exit_status(run, wanted.phase, wanted.fail_status)
     ident = wanted.run_id or f"{now_ns}-{os.getpid()}"
     about = letters.About(
-        policy.cluster or env.get("HEELER_CLUSTER") or "local",
-        node,
+        origin.cluster,
+        origin.node,
         now_ns,
-        _boot(wanted.root),
+        origin.boot,
         time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
         ident,
         wanted.phase,
-        job,
+        case.job,
         _slurm_state(policy.cache / "node.json", now_ns),
     )
-    more = {
+    more: dict[str, Any] = {
         "duration_ns": int((time.monotonic() - started) * 1e9),
         "exit_code": status,
         "version": version("heeler"),
         "policy": policy.digest,
+        "gpus": list(case.job.gpu_uuids) if case.job and case.job.gpu_uuids else None,
+        "killed": cleared.killed() or None,
+        **around.end(run, breaker),
     }
     return Done(run, about, more, status)
 
@@ -126,11 +140,6 @@ def _asked(chosen: Sequence[Chosen], policy: Policy) -> dict[str, tuple[Probe, l
         if wants is not None:
             found[probe.name] = (replace(probe, timeout_s=wants), settings)
     return found
-
-
-def job_gpus(_read: Mapping[str, Any], case: Case) -> Sequence[str] | None:
-    """Return the UUIDs of the job's GPUs; None where they are not known."""
-    return case.job.gpu_uuids if case.job else None
 
 
 def _own_fault(wanted: Wanted, why: str) -> int:
@@ -159,9 +168,10 @@ def _print(wanted: Wanted, done: Done) -> None:
         sys.stdout.flush()
 
 
-def _leave(policy: Policy, done: Done) -> None:
+def _put(policy: Policy, sent: Sequence[Letter]) -> None:
+    """Leave letters for the agent. That it can't be done is said, and is no fault of the job."""
     try:
-        dropped = Outbox(policy.outbox).put(letters.letters(done.about, done.run, done.more))
+        dropped = Outbox(policy.outbox).put(sent)
     except OutboxError as err:
         sys.stderr.write(f"heeler-health: results not published: {err}\n")
         return

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 
 from heeler.bus import ConfigError
-from heeler.health import uptime
+from heeler.health import gpu_processes, uptime
 from heeler.health.model import Check, Phase
 from heeler.health.policy import Profile
 
-CHECKS: tuple[Check, ...] = (*uptime.CHECKS,)
+CHECKS: tuple[Check, ...] = (*uptime.CHECKS, *gpu_processes.CHECKS)
 
 # What each phase runs where the policy says nothing else.
 PROFILES: Mapping[str, Profile] = {
-    Phase.PROLOG.value: Profile((), 20.0),
-    Phase.EPILOG.value: Profile((), 30.0),
+    Phase.PROLOG.value: Profile(("gpu_leftover_processes",), 20.0),
+    Phase.EPILOG.value: Profile(("gpu_leftover_processes", "gpu_memory_returned"), 30.0),
     Phase.TASK_PROLOG.value: Profile((), 10.0),
     Phase.PERIODIC.value: Profile(("uptime",), 60.0),
     Phase.NAGIOS.value: Profile(("uptime",), 60.0),

@@ -75,7 +75,7 @@ def decide(
         said += f" (and {len(failing) - 1} more)"
     if phase not in AROUND_JOBS:
         return Run("fail", said, "on", judged, failing[0], counts)
-    enforced = [result for result in failing if _evidence(result) and policy.enforces(result.check.name, phase)]
+    enforced = [result for result in failing if has_evidence(result) and policy.enforces(result.check.name, phase)]
     ours = [result for result in enforced if concerns(result, job_gpus)]
     if ours:
         said = f"{ours[0].check.name}: {ours[0].verdict.why}"
@@ -107,7 +107,7 @@ def concerns(result: Result, job_gpus: Sequence[str] | None) -> bool:
     return job_gpus is not None and not set(gpus).isdisjoint(job_gpus)
 
 
-def _evidence(result: Result) -> bool:
+def has_evidence(result: Result) -> bool:
     """Say whether an outcome may count against a node: bad on hardware, or an unknown that the site lets fail."""
     if result.verdict.outcome is Outcome.BAD:
         return result.check.hardware
