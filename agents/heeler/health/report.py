@@ -54,6 +54,15 @@ def brief(run: Run) -> list[str]:
     return [*rows, f"heeler-health: {run.verdict}: {_line(run.why)}"]
 
 
+def prints(run: Run) -> list[str]:
+    """Return what a TaskProlog puts into the job's own output: Slurm prints lines that begin so."""
+    return [
+        f"print heeler: {one.result.check.name}: {_line(one.result.verdict.why)}"
+        for one in _sorted(run.results)
+        if one.action in ("warn", "fail")
+    ]
+
+
 def json_lines(run: Run, more: Mapping[str, Any]) -> list[str]:
     """Return one JSON object for each check and one for the run."""
     rows: list[Mapping[str, Any]] = [result_fields(one) for one in run.results]

@@ -70,7 +70,9 @@ def health_run(wanted: Wanted, env: Mapping[str, str]) -> int:
         return _own_fault(wanted, str(err))
     done = _run(wanted, env, policy, policy.node or node, (chosen, without), started)
     _print(wanted, done)
-    _put(policy, letters.letters(done.about, done.run, done.more))
+    # A task's prolog without checks, as it is by default, has nothing to say to anyone.
+    if done.run.results or wanted.phase is not Phase.TASK_PROLOG:
+        _put(policy, letters.letters(done.about, done.run, done.more))
     return done.status
 
 
@@ -159,7 +161,9 @@ def _print(wanted: Wanted, done: Done) -> None:
             out = report.json_lines(done.run, {"run": done.about.run, **done.more})
         elif wanted.phase is Phase.NAGIOS:
             out = [report.nagios(done.run)]
-        elif wanted.phase in (Phase.PROLOG, Phase.EPILOG, Phase.TASK_PROLOG):
+        elif wanted.phase is Phase.TASK_PROLOG:
+            out = report.prints(done.run)
+        elif wanted.phase in AROUND_JOBS:
             sys.stderr.write("".join(f"{line}\n" for line in report.brief(done.run)))
             return
         else:
