@@ -83,7 +83,7 @@ def test_all_faults_are_told_at_once() -> None:
         "clutser: unknown key",
         "checks.count.on_bad: 'drain': one of fail, warn, unknown, ignore",
         "checks.count.expekted: unknown key",
-        "checks.count.enforce: ['always']: a list of prolog and epilog",
+        "checks.count.enforce: ['always']: a list of prolog, epilog and periodic",
         "checks.cuont: no such check",
         "profiles.prolog: no such check: nothing",
         "request: no such check or profile: rm",
