@@ -1,14 +1,15 @@
-"""The process `heeler-slurm`: asks Slurm in turns and publishes what changed.
+"""The process `heeler-slurm`: asks Slurm in turns and publishes what it says.
 
-One command at a time, so a slow controller never gets a second question while it works on the first. State moves
-only after the stream has stored what it gave rise to.
+One question at a time to slurmctld, so a slow controller never gets a second one while it works on the first; beside
+it one at a time to slurmdbd, whose answers may take minutes. State moves only after the stream has stored what it
+gave rise to.
 """
 
 import asyncio
-import random
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,31 +17,23 @@ from typing import Any
 import click
 import structlog
 
-from heeler.bus import Bus, BusError, ConfigError, EncodeError, TooLargeError, encode, subjects
+from heeler.bus import Bus, BusError, ConfigError, subjects
 from heeler.engine.process import Context, Program, serve, set_up_logs
 from heeler.slurm import feed
-from heeler.slurm.jobs import JobsAnswer
-from heeler.slurm.nodes import NodesAnswer
+from heeler.slurm.clients import Clients
+from heeler.slurm.collect import Collector, Messages, Table
+from heeler.slurm.collectors import COLLECTORS
+from heeler.slurm.errors import SlurmError
+from heeler.slurm.publisher import Publisher
 from heeler.slurm.readback import read_back
+from heeler.slurm.rows import Unreadable
 from heeler.slurm.settings import SlurmSettings
 from heeler.slurm.sources import Outage, Polled, SlurmClients, Source
+from heeler.slurm.turns import Turn
 
 log = structlog.get_logger("heeler.slurm")
 
-IN_FLIGHT = 128  # messages that wait for the stream's word at the same time
 JOBS, NODES = "jobs", "nodes"
-
-
-@dataclass(slots=True)
-class Turn:
-    """One thing to ask for: when it is due, and how it went."""
-
-    name: str
-    interval_s: float
-    due_s: float = 0.0
-    failures: int = 0
-    success_ts_ns: int | None = None
-    why: str | None = None
 
 
 @dataclass(slots=True)
@@ -54,61 +47,115 @@ class Agent:
     jobs: feed.Known = field(default_factory=dict)
     nodes: feed.Known = field(default_factory=dict)
     version: str | None = None
-    counts: dict[str, float] = field(default_factory=dict)
     turns: dict[str, Turn] = field(default_factory=dict)
+    collectors: Sequence[Collector] = ()
+    clients: Clients = field(default_factory=Clients)
+    publisher: Publisher = field(init=False)
 
     def __post_init__(self) -> None:
+        self.publisher = Publisher(self.bus)
         self.turns = {
             # Nodes go first: they say how many GPUs a whole node has.
             NODES: Turn(NODES, self.settings.nodes_interval_s),
             JOBS: Turn(JOBS, self.settings.jobs_interval_s),
         }
+        for collector in self.collectors:
+            interval_s = self.settings.intervals.get(collector.name, collector.interval_s)
+            if interval_s > 0:
+                turn = Turn(collector.name, interval_s, jitter=collector.jitter, collector=collector)
+                turn.due_s = turn.first_s()
+                self.turns[f"table.{collector.name}"] = turn
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """What was counted so far."""
+        return self.publisher.counts
 
     async def restore(self) -> None:
         """Learn from the last-value streams what was published before."""
         back = await read_back(self.bus, self.settings.feed, self.clock_ns())
         self.jobs, self.nodes = back.jobs, back.nodes
-        for turn in self.turns.values():
+        for turn in self._core():
             turn.success_ts_ns = back.last_success_ts_ns
         log.info("known", jobs=feed.live_jobs(self.jobs), nodes=feed.live_nodes(self.nodes))
 
     async def run(self) -> None:
         """Poll until cancelled."""
+        lanes: dict[str, list[Turn]] = {}
+        for turn in self.turns.values():
+            lanes.setdefault(turn.lane, []).append(turn)
+        running = {asyncio.create_task(self._run_lane(turns)) for turns in lanes.values()}
+        try:
+            ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            await end_all(running)
+
+    async def _run_lane(self, turns: Sequence[Turn]) -> None:
         while True:
-            turn = min(self.turns.values(), key=lambda t: t.due_s)
+            turn = min(turns, key=lambda t: t.due_s)
             await asyncio.sleep(turn.due_s - time.monotonic())
             await self.poll(turn)
             turn.due_s = time.monotonic() + self.wait_s(turn)
 
     async def once(self) -> bool:
-        """Ask for everything once; returns whether Slurm answered."""
+        """Ask for everything once; returns whether Slurm answered for jobs and nodes."""
         for turn in self.turns.values():
             await self.poll(turn)
-        return all(turn.why is None for turn in self.turns.values())
+        return all(turn.why is None for turn in self._core())
 
     def wait_s(self, turn: Turn) -> float:
-        """Return how long to wait before the next try: the interval with jitter, longer while Slurm is away."""
-        if not turn.failures:
-            return turn.interval_s * random.uniform(0.9, 1.1)
-        longest = min(turn.interval_s * 2.0 ** min(turn.failures, 16), self.settings.max_backoff_s)
-        return random.uniform(min(turn.interval_s, longest) / 2, longest)
+        """Return how long to wait before the next try."""
+        return turn.wait_s(self.settings.max_backoff_s)
 
     async def poll(self, turn: Turn) -> None:
-        """Ask once and publish what changed."""
+        """Ask once and publish what came."""
+        if turn.collector is not None:
+            await self._poll_table(turn, turn.collector)
+            return
         polled: Polled[Any] = await (self.source.jobs() if turn.name == JOBS else self.source.nodes())
         now_ns = self.clock_ns()
         answer = polled.answer
         if isinstance(answer, Outage):
-            self._outage(turn, answer)
+            self._outage(turn, answer.why)
         else:
             change = self._compare(turn, answer, now_ns)
-            await self.publish(change.publications)
+            await self.publisher.publish(change.publications)
             if turn.name == JOBS:
                 self.jobs = change.known
             else:
                 self.nodes = change.known
-            self._success(turn, answer, now_ns)
-        await self._publish_one(self.cluster_state(polled, now_ns))
+            self._success(turn, answer.unreadable, answer.version, now_ns)
+        await self.publisher.publish_one(self.cluster_state(polled, now_ns))
+
+    async def _poll_table(self, turn: Turn, collector: Collector) -> None:
+        asked_ns, started = self.clock_ns(), time.monotonic_ns()
+        try:
+            answer = await collector.collect(self.clients)
+        except SlurmError as err:
+            self._outage(turn, str(err))
+            return
+        except Exception as err:
+            log.error("collector_failed", table=turn.name, exc_info=True)  # noqa: G201 - structlog
+            self._outage(turn, f"{type(err).__name__}: {err}")
+            return
+        if isinstance(answer, Messages):
+            await self.publisher.publish(answer.publications)
+            if answer.done is not None:
+                answer.done()
+        else:
+            await self._publish_table(turn.name, answer, asked_ns, time.monotonic_ns() - started)
+        self._success(turn, answer.unreadable, answer.version, asked_ns)
+
+    async def _publish_table(self, name: str, table: Table, asked_ns: int, duration_ns: int) -> None:
+        await self.publisher.publish_table(
+            self.settings.feed, name, table, ts_ns=asked_ns, duration_ns=duration_ns, version=self.version
+        )
+
+    def _core(self) -> list[Turn]:
+        """Return the turns that say whether the controller is there."""
+        return [turn for turn in self.turns.values() if turn.collector is None]
 
     def _compare(self, turn: Turn, answer: Any, now_ns: int) -> feed.Change:
         options: dict[str, Any] = {
@@ -120,28 +167,29 @@ class Agent:
             return feed.diff_jobs(self.jobs, answer, node_gpus=feed.node_gpus(self.nodes), **options)
         return feed.diff_nodes(self.nodes, answer, **options)
 
-    def _outage(self, turn: Turn, outage: Outage) -> None:
-        self._count(f"slurm_outages_total.{turn.name}")
+    def _outage(self, turn: Turn, why: str) -> None:
+        self.publisher.count(f"slurm_outages_total.{turn.name}")
         turn.failures += 1
         if turn.why is None:
-            log.warning("slurm_away", asked_for=turn.name, why=outage.why)
-        turn.why = outage.why
+            log.warning("slurm_away", asked_for=turn.name, why=why)
+        turn.why = why
 
-    def _success(self, turn: Turn, answer: JobsAnswer | NodesAnswer, now_ns: int) -> None:
+    def _success(self, turn: Turn, unreadable: Sequence[Unreadable], version: str | None, now_ns: int) -> None:
         if turn.why is not None:
             log.info("slurm_back", asked_for=turn.name, failures=turn.failures)
         turn.failures, turn.why, turn.success_ts_ns = 0, None, now_ns
-        self.version = answer.version or self.version
-        self._count(f"slurm_answers_total.{turn.name}")
-        if answer.unreadable:
-            self._count(f"slurm_unreadable_rows_total.{turn.name}", len(answer.unreadable))
-            first = answer.unreadable[0]
-            log.warning("rows_unreadable", of=turn.name, count=len(answer.unreadable), first=first.name, why=first.why)
+        self.version = version or self.version
+        self.publisher.count(f"slurm_answers_total.{turn.name}")
+        turn.unreadable = len(unreadable)
+        if unreadable:
+            self.publisher.count(f"slurm_unreadable_rows_total.{turn.name}", len(unreadable))
+            first = unreadable[0]
+            log.warning("rows_unreadable", of=turn.name, count=len(unreadable), first=first.name, why=first.why)
 
     def cluster_state(self, polled: Polled[Any], now_ns: int) -> feed.Publication:
-        """Return the ClusterState after a poll. Down as soon as one question was not answered."""
-        why = [f"{turn.name}: {turn.why}" for turn in self.turns.values() if turn.why is not None]
-        asked = [turn.success_ts_ns for turn in self.turns.values()]
+        """Return the ClusterState after a poll. Down as soon as one question for jobs or nodes was not answered."""
+        why = [f"{turn.name}: {turn.why}" for turn in self._core() if turn.why is not None]
+        asked = [turn.success_ts_ns for turn in self._core()]
         known = [stamp for stamp in asked if stamp is not None]
         message: dict[str, Any] = {
             "v": 1,
@@ -161,50 +209,22 @@ class Agent:
         subject = subjects.cluster_state(self.bus.cluster, self.settings.feed)
         return feed.Publication("ClusterState", subject, f"ClusterState.{self.settings.feed}.{now_ns}", clean)
 
-    async def publish(self, publications: Iterable[feed.Publication]) -> None:
-        """Publish and wait for the stream's word; those of one subject in order, others side by side."""
-        by_subject: dict[str, list[feed.Publication]] = {}
-        for publication in publications:
-            by_subject.setdefault(publication.subject, []).append(publication)
-        gate = asyncio.Semaphore(IN_FLIGHT)
-
-        async def in_order(some: list[feed.Publication]) -> None:
-            async with gate:
-                for publication in some:
-                    await self._publish_one(publication)
-
-        await asyncio.gather(*(in_order(some) for some in by_subject.values()))
-
-    async def _publish_one(self, publication: feed.Publication) -> None:
-        try:
-            await self._send(publication)
-        except TooLargeError as err:
-            log.warning("message_too_large", id=publication.id, size=err.size, limit=err.limit)
-            self._count("slurm_cut_messages_total")
-            await self._send(_without_indices(publication))
-        except EncodeError as err:
-            # A bug of ours or a value nobody has seen: it must not keep all other jobs from the bus.
-            log.error("message_refused", id=publication.id, error=str(err))  # noqa: TRY400 - the words say it all
-            self._count("slurm_refused_messages_total")
-
-    async def _send(self, publication: feed.Publication) -> None:
-        payload = encode(publication.kind, publication.message)
-        await self.bus.publish_acked(publication.subject, publication.kind, payload, publication.id)
-        self._count(f"slurm_published_total.{publication.kind.lower()}")
-
-    def _count(self, name: str, by: int = 1) -> None:
-        self.counts[name] = self.counts.get(name, 0) + by
-
     def metrics(self) -> dict[str, float]:
         """Return counters, and whether Slurm answers."""
-        up = all(turn.why is None and turn.success_ts_ns is not None for turn in self.turns.values())
-        return {**self.counts, "slurm_up": float(up), "slurm_jobs": feed.live_jobs(self.jobs)}
+        up = all(turn.why is None and turn.success_ts_ns is not None for turn in self._core())
+        away = {f"slurm_outage.{turn.name}": float(turn.why is not None) for turn in self.turns.values()}
+        return {**self.counts, **away, "slurm_up": float(up), "slurm_jobs": feed.live_jobs(self.jobs)}
 
 
-def _without_indices(publication: feed.Publication) -> feed.Publication:
-    """Return a job's message without the GPU lists of its thousands of nodes."""
-    message = {key: value for key, value in publication.message.items() if key != "gpus"}
-    return replace(publication, message={**message, "gpus_source": "unknown"})
+async def end_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended, even while this one is cancelled too."""
+    while left := {task for task in tasks if not task.done()}:
+        # More than once: in Python 3.11 `asyncio.wait_for`, which waits for the stream's word, swallows a
+        # cancellation that comes together with the answer. A task group would cancel once.
+        for task in left:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(left, timeout=0.1)
 
 
 async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
@@ -215,19 +235,15 @@ async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) ->
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-        while not working.done():
-            # More than once: in Python 3.11 `asyncio.wait_for`, which waits for the stream's word, swallows a
-            # cancellation that comes together with the answer.
-            working.cancel()
-            await asyncio.wait({working}, timeout=0.1)
+        await end_all({working})
     if not working.cancelled():
         working.result()
 
 
 def make_agent(bus: Bus, settings: SlurmSettings) -> Agent:
     """Return an agent that asks Slurm's own commands."""
-    clients = SlurmClients(settings.bin_dir, settings.conf, settings.timeout_s, settings.zone())
-    return Agent(bus, clients, settings)
+    source = SlurmClients(settings.bin_dir, settings.conf, settings.timeout_s, settings.zone())
+    return Agent(bus, source, settings, collectors=COLLECTORS, clients=Clients(settings))
 
 
 async def _main(context: Context) -> None:
@@ -305,6 +321,9 @@ def _settings(path: str | None, bin_dir: str | None, interval: float | None) -> 
     if interval is not None:
         slurm = replace(slurm, jobs_interval_s=interval, nodes_interval_s=1.5 * interval)
     slurm.validate()
+    unknown = sorted(slurm.intervals.keys() - {JOBS, NODES} - {collector.name for collector in COLLECTORS})
+    if unknown:
+        raise ConfigError("; ".join(f"slurm.intervals.{name}: no such table" for name in unknown))
     return {**settings, "slurm": slurm}
 
 
@@ -322,6 +341,8 @@ def _toml(settings: dict[str, Any]) -> str:
 def _toml_value(item: Any) -> str:
     if isinstance(item, bool):
         return str(item).lower()
+    if isinstance(item, dict):
+        return "{" + ", ".join(f"{key} = {_toml_value(value)}" for key, value in item.items()) + "}"
     if isinstance(item, list | tuple):
         return "[" + ", ".join(map(_toml_value, item)) + "]"
     return (

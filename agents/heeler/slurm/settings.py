@@ -1,11 +1,13 @@
 """Settings of the Slurm feed: the table ``[slurm]``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from zoneinfo import ZoneInfo
 
 from heeler.bus import ConfigError, TokenError, escape
 from heeler.slurm.times import local_zone
+
+SOURCES = ("auto", "rest", "json", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class SlurmSettings:
     nodes_interval_s: float = 15.0
     max_backoff_s: float = 60.0  # longest wait between tries while the controller is away
     republish_s: float = 86400.0  # what lives is published again after so long, so that no retention forgets it
+    source: str = "auto"  # rest, json, text; auto takes the first of them that this Slurm has
+    intervals: dict[str, float] = field(default_factory=dict)  # seconds by table, such as partitions; 0 is off
     controller_zone: str | None = None  # IANA name; this machine's zone otherwise
 
     def validate(self) -> None:
@@ -33,6 +37,11 @@ class SlurmSettings:
             value = getattr(self, name)
             if not 0.1 <= value <= 7 * 86400:
                 faults.append(f"{name}: {value}: from 0.1 to 604800")
+        if self.source not in SOURCES:
+            faults.append(f"source: {self.source!r}: one of {', '.join(SOURCES)}")
+        for name, value in self.intervals.items():
+            if value != 0 and not 1 <= value <= 7 * 86400:
+                faults.append(f"intervals.{name}: {value}: 0 (off), or from 1 to 604800")
         try:
             self.zone()
         except ConfigError as err:

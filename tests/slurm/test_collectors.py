@@ -1,0 +1,210 @@
+"""Tables: each collector asks in its turn, and what it says goes out whole or not at all."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakeslurm import FakeSlurm
+from heard import running
+from slurmdata import answer, job_row, node_row, recorded
+from waiting import until
+
+from heeler.bus import Bus, Consumer, ConsumerSpec, Delivery, decode
+from heeler.slurm import partitions
+from heeler.slurm.agent import Agent
+from heeler.slurm.clients import Clients
+from heeler.slurm.collect import Collector, Lane, Messages, Table, table_of
+from heeler.slurm.errors import ParseError
+from heeler.slurm.feed import Publication
+from heeler.slurm.rows import Unreadable
+from heeler.slurm.settings import SlurmSettings
+from heeler.slurm.sources import SlurmClients
+
+pytestmark = pytest.mark.bus
+ROWS: list[dict[str, Any]] = [{"partition": "train", "cpus": 64}, {"partition": "debug"}]
+UNABLE = "Unable to contact slurm controller (connect failure)"
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeSlurm:
+    found = FakeSlurm(tmp_path / "bin")
+    found.says("scontrol", answer(nodes=[node_row("gn1")]))
+    found.says("squeue", answer(jobs=[job_row()]))
+    return found
+
+
+def agent_with(bus: Bus, fake: FakeSlurm, *collectors: Collector, **changes: Any) -> Agent:
+    settings = SlurmSettings(
+        bin_dir=str(fake.folder),
+        timeout_s=20.0,
+        jobs_interval_s=0.2,
+        nodes_interval_s=0.2,
+        max_backoff_s=0.3,
+        **changes,
+    )
+    return Agent(
+        bus,
+        SlurmClients(settings.bin_dir, timeout_s=20.0),
+        settings,
+        collectors=collectors,
+        clients=Clients(settings),
+    )
+
+
+def collector(
+    answer: Callable[[], Table | Messages], name: str = "partitions", *, lane: Lane = "slurmctld", every_s: float = 0.1
+) -> Collector:
+    async def collect(_clients: Clients) -> Table | Messages:
+        return answer()
+
+    return Collector(name, every_s, collect, lane=lane)
+
+
+async def tables(bus: Bus) -> list[dict[str, Any]]:
+    """Return all parts in the stream, in order."""
+    found: list[dict[str, Any]] = []
+
+    async def on(delivery: Delivery) -> None:
+        found.append(decode("SlurmTable", delivery.data))
+
+    reader = Consumer(bus, ConsumerSpec("TABLES", ("slurm.table.*.*.*",), start=1), on)
+    await reader.start()
+    watching = asyncio.create_task(reader.watch())
+    await reader.caught_up.wait()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    return found
+
+
+async def test_a_table_goes_out_as_columns_with_what_could_not_be_read(bus: Bus, fake: FakeSlurm) -> None:
+    table = table_of("partitions", ROWS, absent={"tres": "too old"}, unreadable=[Unreadable("x", "odd")], version="9.9")
+    agent = agent_with(bus, fake, collector(lambda: table))
+    assert await agent.once()
+    (part,) = await tables(bus)
+    assert part["columns"]["partition"] == ["train", "debug"]
+    assert part["columns"]["cpus"] == [64, None]
+    assert (part["table"], part["rows"], part["total_rows"], part["unreadable"]) == ("partitions", 2, 2, 1)
+    assert part["absent"] == {"tres": "too old"}
+    assert "tres" not in part["columns"]
+    assert part["slurm_version"] == "9.9"
+
+
+async def test_an_empty_table_is_an_answer_and_an_outage_is_none(bus: Bus, fake: FakeSlurm) -> None:
+    answers: list[Table | None] = [table_of("partitions", []), None]
+
+    def give() -> Table:
+        found = answers.pop(0)
+        if found is None:
+            raise ParseError("Slurm reports errors", "db down")
+        return found
+
+    agent = agent_with(bus, fake, collector(give))
+    assert await agent.once()
+    assert await agent.once(), "jobs and nodes were answered"
+    (part,) = await tables(bus)
+    assert (part["rows"], part["total_rows"]) == (0, 0)
+    assert agent.metrics()["slurm_outage.partitions"] == 1
+    assert agent.metrics()["slurm_up"] == 1, "the controller is there"
+
+
+async def test_a_bug_in_one_collector_ends_no_other(bus: Bus, fake: FakeSlurm) -> None:
+    def broken() -> Table:
+        raise KeyError("oops")
+
+    good = table_of("partitions", ROWS)
+    agent = agent_with(bus, fake, collector(broken, "config"), collector(lambda: good))
+    async with running(agent):
+        await until(lambda: agent.counts.get("slurm_outages_total.config", 0) >= 1)
+        await until(lambda: agent.counts.get("slurm_answers_total.partitions", 0) >= 2)
+    assert "KeyError" in (agent.turns["table.config"].why or "")
+
+
+async def test_a_column_that_the_table_lacks_is_refused_as_a_whole(bus: Bus, fake: FakeSlurm) -> None:
+    agent = agent_with(bus, fake, collector(lambda: Table({"nonsense": [1]}, 1)))
+    await agent.once()
+    assert await tables(bus) == []
+    assert agent.counts["slurm_refused_messages_total"] == 1
+
+
+async def test_a_slow_accounting_query_delays_no_question_for_jobs(bus: Bus, fake: FakeSlurm) -> None:
+    asked = asyncio.Event()
+
+    async def slow(_clients: Clients) -> Table:
+        asked.set()
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    agent = agent_with(bus, fake, Collector("users", 0.1, slow, lane="slurmdbd"))
+    async with running(agent):
+        await asyncio.wait_for(asked.wait(), 20)
+        before = agent.counts.get("slurm_answers_total.jobs", 0)
+        await until(lambda: agent.counts.get("slurm_answers_total.jobs", 0) >= before + 3)
+
+
+async def test_collectors_of_one_lane_ask_one_after_the_other(bus: Bus, fake: FakeSlurm) -> None:
+    busy, most = 0, 0
+
+    async def ask(_clients: Clients) -> Messages:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await asyncio.sleep(0.05)
+        busy -= 1
+        return Messages(())
+
+    agent = agent_with(bus, fake, *(Collector(f"c{number}", 0.05, ask, lane="slurmdbd") for number in range(3)))
+    async with running(agent):
+        await until(lambda: agent.counts.get("slurm_answers_total.c2", 0) >= 2)
+    assert most == 1
+
+
+async def test_other_messages_are_done_once_the_stream_has_them(bus: Bus, fake: FakeSlurm) -> None:
+    done = asyncio.Event()
+    record = {"v": 1, "cluster": bus.cluster, "ts": 5, "job_id": "7", "run": "3", "state": "COMPLETED"}
+    publication = Publication("JobRecord", f"heeler.v1.{bus.cluster}.slurm.record.7.3", "JobRecord.7.3", record)
+    agent = agent_with(bus, fake, collector(lambda: Messages([publication], done.set), "records"))
+    await agent.once()
+    assert done.is_set()
+    assert (await bus.js.stream_info("RECORDS")).state.messages == 1
+
+
+async def test_intervals_of_the_settings_count_and_zero_is_off(bus: Bus, fake: FakeSlurm) -> None:
+    both = [collector(lambda: table_of("partitions", ROWS), name) for name in ("partitions", "config")]
+    agent = agent_with(bus, fake, *both, intervals={"config": 0, "partitions": 77})
+    assert set(agent.turns) == {"nodes", "jobs", "table.partitions"}
+    turn = agent.turns["table.partitions"]
+    assert turn.interval_s == 77
+    assert turn.due_s - time.monotonic() < 61, "all of them within a minute after the start"
+
+
+@pytest.mark.parametrize("name", ["24.11/scontrol_show_partitions_json.json", "24.11/scontrol_show_partition.txt"])
+def test_partitions_are_read_from_json_and_from_text_alike(name: str) -> None:
+    data = recorded(name)
+    if name.endswith("txt"):  # recorded with a partition over several lines
+        data = "\n".join(" ".join(block.split()) for block in data.split("\n\n"))
+    table = (partitions.parse_json if name.endswith("json") else partitions.parse_text)(data.encode())
+    assert table.unreadable == ()
+    rows = [dict(zip(table.columns, values, strict=True)) for values in zip(*table.columns.values(), strict=True)]
+    train = next(row for row in rows if row["partition"] == "train")
+    assert (train["state"], train["time_unlimited"], train["max_time_s"]) == ("UP", True, None)
+    assert train.get("is_default", table.absent.get("is_default")) in (True, "not told in JSON")
+    assert len(train["nodes"]) == train["node_count"] == 12
+    assert train["tres"]["gres/gpu"] == 96
+
+
+async def test_partitions_are_asked_as_text_where_there_is_no_json(fake: FakeSlurm, bus: Bus) -> None:
+    text = "PartitionName=train Default=YES MaxTime=1-00:00:00 State=UP TotalCPUs=64 TotalNodes=1 Nodes=gn1 TRES=cpu=64"
+    after = f"case \"$*\" in *json*) echo \"unrecognized option '--json'\" >&2; exit 1;; esac; echo '{text}'"
+    fake.says("scontrol", "", after=after)
+    agent = agent_with(bus, fake, partitions.COLLECTOR)
+    for _ in range(2):
+        table = await partitions.collect(agent.clients)
+        assert (table.columns["max_time_s"], table.source) == ([86400], "scontrol")
+    assert [("--json" in call) for call in fake.calls] == [True, False, False], "what works is kept"
+    fake.says("scontrol", "", err=UNABLE, rc=1)
+    with pytest.raises(Exception, match="Unable to contact"):
+        await partitions.collect(agent.clients)
+    assert len(fake.calls) == 4, "a controller that is away is asked once"
