@@ -84,13 +84,22 @@ class HealthSite:
 
     def program(self, node: str, text: str | None = None) -> None:
         """Install heeler-health on a node, or what stands in its place."""
-        path = os.pathsep.join(str(ROOT / one) for one in ("agents", "processors", "schemas/python"))
+        roots = [ROOT / one for one in ("agents", "processors", "schemas/python")]
+        path = os.pathsep.join(map(str, [*roots, self.folder / "plugins"]))
         made = PROGRAM.format(
             library=build().parent, variable=VARIABLE, folder=self.folder / node, path=path, python=sys.executable
         )
         program = self.folder / node / "heeler-health"
         program.write_text(made if text is None else text)
         program.chmod(0o755)
+
+    def plugin(self, name: str, text: str) -> None:
+        """Make a module with checks that policies can name, as an installed package would."""
+        info = self.folder / f"plugins/{name}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(f"[heeler.health.checks]\n{name} = {name}_checks:CHECKS\n")
+        (self.folder / f"plugins/{name}_checks.py").write_text(text)
 
     def policy(self, node: str, text: str = "") -> None:
         """Write a node's policy."""

@@ -140,10 +140,11 @@ class Sandbox:
         prefix: str = "n",
         cgroups: bool = False,
         settings: Mapping[str, str] | None = None,
+        cgroup_conf: str = "",
     ) -> None:
         self.names = [f"{prefix}{number:03d}" for number in range(1, nodes + 1)]
         self.gpus, self.cpus, self.extra, self.cgroups = gpus, cpus, extra, cgroups
-        self.settings = dict(settings or {})
+        self.settings, self.cgroup_conf = dict(settings or {}), cgroup_conf
         # Short: a unix socket's path has at most 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="hs-", dir="/tmp"))
         self.conf = self.folder / "etc/slurm.conf"
@@ -387,7 +388,7 @@ class Sandbox:
         old = version(self.env) < (23, 2)
         cgroup = "CgroupAutomount=no\n" if old else "CgroupPlugin=disabled\n"
         if self.cgroups:
-            cgroup = "CgroupPlugin=cgroup/v1\n"
+            cgroup = f"CgroupPlugin=cgroup/v1\n{self.cgroup_conf}"
         (self.folder / "etc/cgroup.conf").write_text(cgroup)
 
     def _remove_cgroups(self) -> None:
