@@ -119,7 +119,7 @@ class Scontrol:
 
     def show(self, name: str) -> Node:
         """Return the node as it is now. Raises SlurmError."""
-        text = self._run("show", "node", _plain_name(name), "-o")
+        text = self._run("show", "node", _plain_name(name), "-d", "-o")  # -d: which GPUs are in use
         for node in parse_nodes_text(text, local_zone()).nodes:
             if node.name == name:
                 return node
