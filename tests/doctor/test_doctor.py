@@ -80,7 +80,9 @@ def test_a_real_slurm_and_a_node_of_it(slurm: Sandbox, tmp_path: Path) -> None:
     fake = FakeNvml(tmp_path)
     fake.write("gpus 8\n")
     options = ("--only", "slurm", "--only", "node", "--node", "n001", "--slurm-conf", str(slurm.conf))
-    files = ("--outbox", str(tmp_path), "--caches", str(tmp_path))
+    policy = tmp_path / "health.toml"
+    policy.write_text(f'outbox = "{tmp_path}"\ncache = "{tmp_path}"\n[checks.uptime]\nenforce = true\n')
+    files = ("--policy", str(policy))
     (tmp_path / "breaker.json").write_text(json.dumps({"state": "closed", "ts_ns": time.time_ns()}))
     rc, lines = doctor(*options, *files, env=fake.env())
     grades = {name: line["grade"] for name, line in lines.items()}
@@ -96,11 +98,16 @@ def test_a_real_slurm_and_a_node_of_it(slurm: Sandbox, tmp_path: Path) -> None:
     assert grades["node breaker cache"] == "ok"
     assert grades["node node cache"] == "bad"
     assert grades["node outbox"] == "ok"
+    assert grades["node policy"] == "ok"
+    assert "uptime (epilog, prolog)" in lines["node policy"]["says"]
+    assert grades["node breaker"] == "ok"
     assert grades["node Prolog"] == "warn", "the sandbox's own hook is not ours"
     fake.write("gpus 7\n")
+    policy.write_text("[checks.uptimes]\n")
     rc, lines = doctor(*options, *files, env=fake.env())
     assert rc == 1
     assert "7 GPUs, Slurm has 8" in lines["node NVML"]["says"]
+    assert lines["node policy"]["grade"] == "bad"
 
 
 @pytest.mark.slurm

@@ -11,6 +11,7 @@ import yaml
 from heeler.bus import ROUTES
 from heeler.doctor import bus, node, slurm
 from heeler.doctor.model import Grade, Line, exit_status
+from heeler.health.breaker import Breaker
 from heeler.slurm.nodes import Node
 from heeler.slurm.state import parse_node_state
 
@@ -254,6 +255,11 @@ def test_no_prolog_at_all_is_said() -> None:
         ({"outbox": node.Outbox("/o", 3000, 9000.0)}, [("outbox", "bad")]),
         ({"caches": (node.Cache("breaker cache", "/b", None, "none"),)}, [("breaker cache", "bad")]),
         ({"caches": (node.Cache("breaker cache", "/b", 1000.0),)}, [("breaker cache", "bad")]),
+        ({"policy": node.Rules("/p", faults=("checks.x: no such check",))}, [("policy", "bad")]),
+        ({"policy": node.Rules("/p"), "breaker": Breaker("unknown", "no file")}, []),
+        ({"policy": node.Rules("/p", ("a",)), "breaker": Breaker("unknown", "no file")}, [("breaker", "bad")]),
+        ({"policy": node.Rules("/p", ("a",)), "breaker": Breaker("open", "3 nodes")}, [("breaker", "warn")]),
+        ({"policy": node.Rules("/p", ("a",)), "breaker": Breaker("closed", "")}, []),
     ],
 )
 def test_the_node(change: dict[str, Any], found: list[tuple[str, str]]) -> None:

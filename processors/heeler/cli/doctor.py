@@ -15,6 +15,7 @@ from heeler.cli.common import bus_options, connected, run
 from heeler.doctor import bus, bus_facts, node, node_facts, slurm, slurm_facts
 from heeler.doctor.model import Line, exit_status
 from heeler.engine import config
+from heeler.health.policy import PATH
 
 AREAS = ("bus", "slurm", "node")
 
@@ -29,8 +30,7 @@ class Where:
     role: str | None
     node: str
     commands: slurm_facts.Commands
-    outbox: Path
-    caches: Path
+    paths: node_facts.Paths
 
 
 @click.command()
@@ -40,8 +40,9 @@ class Where:
 @click.option("--node", "name", help="This node's name in Slurm; else SLURMD_NODENAME, else the short host name.")
 @click.option("--slurm-bin", help="Folder of Slurm's commands.")
 @click.option("--slurm-conf", help="Path of slurm.conf.")
-@click.option("--outbox", default="/var/spool/heeler/outbox", show_default=True, help="Where heeler-health writes.")
-@click.option("--caches", default="/run/heeler", show_default=True, help="What `heeler-health serve` keeps fresh.")
+@click.option("--policy", default=str(PATH), show_default=True, help="Policy of heeler-health.")
+@click.option("--outbox", help="Where heeler-health writes; as its policy says unless told.")
+@click.option("--caches", help="What `heeler-health serve` keeps fresh; as its policy says unless told.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
 def doctor(
     url: str | None,
@@ -51,8 +52,9 @@ def doctor(
     name: str | None,
     slurm_bin: str | None,
     slurm_conf: str | None,
-    outbox: str,
-    caches: str,
+    policy: str,
+    outbox: str | None,
+    caches: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -63,7 +65,8 @@ def doctor(
     """
     name = name or os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
     commands = slurm_facts.Commands(slurm_bin, slurm_conf)
-    where = Where(only or AREAS, url, config_path, role, name, commands, Path(outbox), Path(caches))
+    paths = node_facts.Paths(Path(policy), Path(outbox) if outbox else None, Path(caches) if caches else None)
+    where = Where(only or AREAS, url, config_path, role, name, commands, paths)
     lines = examine(where)
     for line in lines:
         click.echo(json.dumps(line.as_json(), ensure_ascii=False) if as_json else _for_people(line))
@@ -76,7 +79,7 @@ def examine(where: Where) -> list[Line]:
     site = slurm_facts.read(where.commands) if {"slurm", "node"} & set(where.areas) else slurm.SlurmFacts("not asked")
     here = None
     if "node" in where.areas:
-        here = node_facts.read(where.node, site.config, site.nodes, where.outbox, where.caches)
+        here = node_facts.read(where.node, site.config, site.nodes, where.paths)
     if "bus" in where.areas:
         facts, cluster = _bus(where)
         lines += bus.judge(facts, where.role, cluster, where.node)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heeler.doctor.model import Desk, Line
+from heeler.health.breaker import Breaker
 
 DESK = Desk("node")
 DEADLINES_S = {"Prolog": 40, "Epilog": 90}  # of our scripts as they are delivered
@@ -60,6 +61,15 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """What heeler-health makes of its policy here: what it enforces, or the faults for which it does nothing."""
+
+    path: str
+    enforced: Sequence[str] = ()
+    faults: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What was read of this node."""
 
@@ -70,6 +80,8 @@ class NodeFacts:
     gres_gpus: int | None = None
     outbox: Outbox | None = None
     caches: Sequence[Cache] = ()
+    policy: Rules | None = None
+    breaker: Breaker | None = None
 
 
 def judge(facts: NodeFacts) -> Iterator[Line]:
@@ -87,6 +99,10 @@ def judge(facts: NodeFacts) -> Iterator[Line]:
         yield _outbox(facts.outbox)
     for cache in facts.caches:
         yield _cache(cache)
+    if facts.policy is not None:
+        yield _policy(facts.policy)
+        if facts.breaker is not None:
+            yield _breaker(facts.breaker, facts.policy.enforced)
 
 
 def deadlines_s(scripts: Mapping[str, Sequence[Script]]) -> dict[str, int]:
@@ -159,3 +175,24 @@ def _cache(cache: Cache) -> Line:
     if cache.age_s > CACHE_AGE_S:
         return DESK.bad(cache.name, f"{cache.path} is {cache.age_s:.0f} s old", advice)
     return DESK.ok(cache.name, f"{cache.path} is {cache.age_s:.0f} s old")
+
+
+def _policy(policy: Rules) -> Line:
+    if policy.faults:
+        says = f"{policy.path}: {'; '.join(policy.faults)}"
+        return DESK.bad("policy", says, "correct it (`heeler-health policy check`): until then no check runs")
+    if not policy.enforced:
+        return DESK.ok("policy", f"{policy.path}: nothing is enforced, so no check fails a job")
+    return DESK.ok("policy", f"{policy.path}: enforced are {', '.join(policy.enforced)}")
+
+
+def _breaker(breaker: Breaker, enforced: Sequence[str]) -> Line:
+    if breaker.state == "open":
+        advice = "look at what failed, then reset the breaker"
+        return DESK.warn("breaker", f"open, so nothing is enforced: {breaker.why}", advice)
+    if breaker.state == "closed":
+        return DESK.ok("breaker", "closed")
+    if enforced:
+        advice = "start heeler-health.service on this node"
+        return DESK.bad("breaker", f"not known, so nothing is enforced: {breaker.why}", advice)
+    return DESK.ok("breaker", "not known, and nothing is to be enforced")

@@ -11,9 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from heeler.doctor.node import HOOKS, Cache, NodeFacts, Nvml, Outbox, Script
+from heeler.bus import ConfigError
+from heeler.doctor.node import HOOKS, Cache, NodeFacts, Nvml, Outbox, Rules, Script
+from heeler.health.breaker import read_breaker
+from heeler.health.policy import Policy
+from heeler.health.run import load_site
 from heeler.slurm.nodes import Node
 
 NS = 1_000_000_000
@@ -21,12 +26,25 @@ NVML_S = 10.0
 ADMIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/heeler/bin"
 PROGRAMS = ("heeler-agent", "heeler-health")
 UNSET = ("", "(null)", "none")
+OUTBOX, CACHES = Path("/var/spool/heeler/outbox"), Path("/run/heeler")
 
 COUNT = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
 
 
-def read(name: str, config: Mapping[str, str], nodes: Sequence[Node] | None, outbox: Path, caches: Path) -> NodeFacts:
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where this node keeps what heeler-health reads and writes; None: where its policy says."""
+
+    policy: Path
+    outbox: Path | None = None
+    caches: Path | None = None
+
+
+def read(name: str, config: Mapping[str, str], nodes: Sequence[Node] | None, paths: Paths) -> NodeFacts:
     """Read everything. `config` and `nodes` are Slurm's, as far as they are known."""
+    rules, site = read_policy(paths.policy, name)
+    outbox = paths.outbox or (site.outbox if site else OUTBOX)
+    caches = paths.caches or (site.cache if site else CACHES)
     path = f"{os.environ.get('PATH', '')}:{ADMIN_PATH}"
     own = [node for node in nodes or () if node.name == name]
     return NodeFacts(
@@ -37,7 +55,24 @@ def read(name: str, config: Mapping[str, str], nodes: Sequence[Node] | None, out
         gres_gpus=own[0].gpus_total if own else None,
         outbox=read_outbox(outbox, time.time_ns()),
         caches=[read_cache(caches / f"{one}.json", time.time_ns()) for one in ("breaker", "node")],
+        policy=rules,
+        breaker=read_breaker(caches / "breaker.json", time.time_ns()),
     )
+
+
+def read_policy(path: Path, node: str) -> tuple[Rules, Policy | None]:
+    """Return what heeler-health would make of its policy, and the policy where it can be used."""
+    try:
+        site = load_site(path, node)
+    except ConfigError as err:
+        return Rules(str(path), faults=str(err).split("; ")), None
+    enforced = [
+        f"{check} ({', '.join(sorted(rule.enforce))})"
+        for check, rule in sorted(site.rules.items())
+        if rule.enforce and rule.enabled
+    ]
+    shown = str(path) if path.exists() else f"{path} (not there: defaults)"
+    return Rules(shown, enforced), site
 
 
 def read_scripts(setting: str) -> list[Script]:
