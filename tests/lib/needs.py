@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 SLURM_PROGRAMS = ("slurmctld", "slurmd", "squeue", "sinfo", "scontrol", "sbatch", "scancel", "munged", "munge")
+ACCOUNTING_PROGRAMS = ("slurmdbd", "slurmrestd", "sacctmgr", "sacct", "mariadbd", "mariadb", "mariadb-install-db")
+PLUGIN_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib")
 
 
 def missing_slurm() -> str | None:
@@ -19,6 +21,18 @@ def missing_slurm() -> str | None:
     if os.geteuid() != 0:
         return "starting Slurm needs root"
     return None
+
+
+def missing_accounting() -> str | None:
+    """Return why Slurm can't run here with accounting and slurmrestd, or None."""
+    if why := missing_slurm():
+        return why
+    folders = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+    absent = [name for name in ACCOUNTING_PROGRAMS if shutil.which(name, path=folders) is None]
+    # Plug-ins come in packages of their own.
+    plugins = ("accounting_storage_mysql.so", "auth_jwt.so")
+    absent += [name for name in plugins if not any(any(Path(lib).glob(f"**/slurm*/{name}")) for lib in PLUGIN_FOLDERS)]
+    return f"Slurm's accounting or REST is not installed ({', '.join(absent)} missing)" if absent else None
 
 
 def missing_agent() -> str | None:
@@ -56,6 +70,7 @@ def missing_overlay() -> str | None:
 
 NEEDS: dict[str, Callable[[], str | None]] = {
     "slurm": missing_slurm,
+    "accounting": missing_accounting,
     "agent": missing_agent,
     "packages": missing_packages,
     "root": missing_root,

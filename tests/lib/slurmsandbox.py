@@ -7,7 +7,9 @@
     sandbox.drain("n003", "psu swap")
     sandbox.stop()
 
-Needs root and the Debian packages slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins and munge (22.05 or newer).
+Needs root and the Debian packages slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins and munge (22.05 or newer);
+``Sandbox(accounting=True)`` slurmdbd, slurm-wlm-mysql-plugin and mariadb-server as well, ``rest=True`` slurmrestd and
+slurm-wlm-jwt-plugin.
 Everything is on loopback, on free ports, in one temporary folder, and ends with `stop`. By hand:
 ``python tests/lib/slurmsandbox.py --nodes 4`` starts one, prints the exports for a shell, and stops it at Ctrl-C.
 """
@@ -26,6 +28,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+
+from slurmaccounting import Accounting, Rest
 
 from heeler.slurm.nodes import Node, parse_node_text
 from heeler.slurm.times import local_zone
@@ -83,7 +87,7 @@ PrologFlags=Alloc
 
 NODE = (
     "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Boards=1 SocketsPerBoard=2"
-    " CoresPerSocket={cores} ThreadsPerCore=1 RealMemory=1000000 Gres=gpu:h100:{gpus} State=UNKNOWN\n"
+    " CoresPerSocket={cores} ThreadsPerCore=1 RealMemory=1000000 Gres={gres} State=UNKNOWN\n"
 )
 
 
@@ -128,6 +132,8 @@ class Sandbox:
 
     ``env`` is the environment in which Slurm's commands find it. ``extra`` is appended to slurm.conf; ``settings``
     stand there in place of the sandbox's own, such as ``{"Prolog": "/path", "HealthCheckInterval": "10"}``.
+    With `accounting` there is `sandbox.accounting` (users, accounts, qos), with `rest` `sandbox.rest` (socket, port,
+    tokens). `gres_type` is the GPUs' type in Slurm; None: they have none.
     """
 
     def __init__(
@@ -141,6 +147,9 @@ class Sandbox:
         cgroups: bool = False,
         settings: Mapping[str, str] | None = None,
         cgroup_conf: str = "",
+        accounting: bool = False,
+        rest: bool = False,
+        gres_type: str | None = "h100",
     ) -> None:
         self.names = [f"{prefix}{number:03d}" for number in range(1, nodes + 1)]
         self.gpus, self.cpus, self.extra, self.cgroups = gpus, cpus, extra, cgroups
@@ -156,6 +165,23 @@ class Sandbox:
             **({"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}),
         }
         self._daemons: dict[str, Daemon] = {}
+        self.gres_type = gres_type
+        self.host = socket.gethostname().split(".")[0]
+        self._rest = Rest(self, free_ports(1)[0]) if rest else None
+        dbd, sql = free_ports(2)
+        self._accounting = Accounting(self, self.host, (dbd, sql), jwt=rest) if accounting else None
+
+    @property
+    def accounting(self) -> Accounting:
+        """Users, accounts and qualities of service."""
+        assert self._accounting is not None, "Sandbox(accounting=True)"
+        return self._accounting
+
+    @property
+    def rest(self) -> Rest:
+        """slurmrestd."""
+        assert self._rest is not None, "Sandbox(rest=True)"
+        return self._rest
 
     # Life
 
@@ -164,7 +190,7 @@ class Sandbox:
         try:
             self._write()
             munge = str(self.folder / "run/munge.socket")
-            self._launch(
+            self.launch(
                 "munged",
                 [
                     "munged",
@@ -177,11 +203,15 @@ class Sandbox:
                     f"--log-file={self.folder}/log/munged.log",
                 ],
             )
-            self._await("munged", lambda: self._ok("munge", "-S", munge, "-n"))
+            self.wait_for("munged", lambda: self.succeeds("munge", "-S", munge, "-n"))
+            if self._accounting:
+                self._accounting.start()
             self.start_controller()
             for name in self.names:
                 self.start_node(name)
-            self._await("slurmctld", lambda: set(self._states()) == {"idle"}, 60.0)
+            self.wait_for("slurmctld", lambda: set(self._states()) == {"idle"}, 60.0)
+            if self._rest:
+                self._rest.start()
         except BaseException:
             self.stop()
             raise
@@ -214,8 +244,8 @@ class Sandbox:
                 self.start_node(name)
         self.cancel_all()
         for name in self.names:
-            self._ok("scontrol", "update", f"nodename={name}", "state=resume")
-        self._await("slurmctld", lambda: set(self._states()) == {"idle"}, 60.0)
+            self.succeeds("scontrol", "update", f"nodename={name}", "state=resume")
+        self.wait_for("slurmctld", lambda: set(self._states()) == {"idle"}, 60.0)
 
     # Commands
 
@@ -245,7 +275,7 @@ class Sandbox:
 
     def wait_job(self, job: str, *states: str, timeout_s: float = 40.0) -> None:
         """Wait until a job is in one of the states."""
-        self._await("slurmctld", lambda: self.job_state(job) in states, timeout_s)
+        self.wait_for("slurmctld", lambda: self.job_state(job) in states, timeout_s)
 
     def cancel(self, job: str) -> None:
         """Cancel a job."""
@@ -255,7 +285,7 @@ class Sandbox:
         """Cancel all jobs and wait until none runs or waits."""
         for user in ("root", "nobody"):  # one alone at a time: scancel takes the last
             self.run("scancel", f"--user={user}")
-        self._await("slurmctld", lambda: not self.run("squeue", "-h", "-o", "%i").strip(), 40.0)
+        self.wait_for("slurmctld", lambda: not self.run("squeue", "-h", "-o", "%i").strip(), 40.0)
 
     def node(self, name: str) -> Node:
         """Return a node as `scontrol show node` has it now."""
@@ -273,15 +303,15 @@ class Sandbox:
 
     def start_controller(self) -> None:
         """Start slurmctld; running jobs go on."""
-        self._launch("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
-        self._await("slurmctld", lambda: self._ok("scontrol", "ping"))
+        self.launch("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
+        self.wait_for("slurmctld", lambda: self.succeeds("scontrol", "ping"))
 
     def save(self, job: str) -> None:
         """Wait until slurmctld has written a job down. What it has not is lost with it, and then the job is."""
         path = self.folder / "state/job_state"
         asked_ns = time.time_ns()
         self.run("scontrol", "update", f"jobid={job}", "comment=saved")
-        self._await("slurmctld", lambda: path.exists() and path.stat().st_mtime_ns > asked_ns)
+        self.wait_for("slurmctld", lambda: path.exists() and path.stat().st_mtime_ns > asked_ns)
 
     def kill_controller(self) -> None:
         """End slurmctld as a crash would."""
@@ -298,7 +328,7 @@ class Sandbox:
     def start_node(self, name: str, *, rebooted: bool = False) -> None:
         """Start a node's slurmd; `rebooted` reports a new boot, as after `kill_node`."""
         argv = ["slurmd", "-D", "-N", name, "-f", str(self.conf), *(["-b"] if rebooted else [])]
-        self._launch(f"slurmd-{name}", argv)
+        self.launch(f"slurmd-{name}", argv)
 
     def stop_node(self, name: str) -> None:
         """End a node's slurmd; its jobs run on, as when the daemon dies."""
@@ -327,14 +357,21 @@ class Sandbox:
         except SandboxError:
             return []
 
-    def _ok(self, *argv: str) -> bool:
+    def succeeds(self, *argv: str) -> bool:
+        """Whether a command ends well; `scontrol ping` says in words that a controller is down."""
         done = subprocess.run(argv, env=self.env, capture_output=True, timeout=30, check=False)
         return done.returncode == 0 and b"is DOWN" not in done.stdout
 
-    def _launch(self, name: str, argv: list[str]) -> None:
-        self._daemons[name] = Daemon(name, argv, self.folder / "log" / f"{name}.out", self.env)
+    def launch(self, name: str, argv: list[str], env: dict[str, str] | None = None) -> None:
+        """Start a daemon of the sandbox."""
+        self._daemons[name] = Daemon(name, argv, self.folder / "log" / f"{name}.out", env or self.env)
 
-    def _await(self, daemon: str, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    def daemon_stop(self, name: str) -> None:
+        """End a daemon in good order."""
+        self._daemons[name].stop()
+
+    def wait_for(self, daemon: str, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+        """Wait until a daemon is where it should be. Raises SandboxError with the end of its log."""
         until = time.monotonic() + timeout_s
         while not condition():
             found = self._daemons[daemon]
@@ -364,16 +401,23 @@ class Sandbox:
         for name in HOOKS:
             (self.folder / "hooks" / name).symlink_to("hook")
         (self.folder / "log/hooks.log").touch()
-        host = socket.gethostname().split(".")[0]
+        if self._rest:
+            self._rest.write_key()
+        host = self.host
         port, *node_ports = free_ports(1 + len(self.names))
         track, task = ("cgroup", "cgroup") if self.cgroups else ("linuxproc", "none")
         conf = CONF.format(host=host, port=port, folder=self.folder, track=track, task=task)
+        gres = f"gpu:{self.gres_type}:{self.gpus}" if self.gres_type else f"gpu:{self.gpus}"
+        if self._accounting:
+            conf += self._accounting.conf(f"gres/gpu,gres/gpu:{self.gres_type}" if self.gres_type else "gres/gpu")
+        if self._rest:
+            conf += self._rest.conf()
         # A key that stands twice is an error in some versions and a list in others.
         own = [line for line in conf.splitlines(keepends=True) if line.partition("=")[0] not in self.settings]
         ours = [f"{key}={value}\n" for key, value in self.settings.items()]
         lines = [*own, *ours, self.extra.rstrip() + "\n"]
         lines += [
-            NODE.format(name=name, host=host, port=at, cpus=self.cpus, cores=self.cpus // 2, gpus=self.gpus)
+            NODE.format(name=name, host=host, port=at, cpus=self.cpus, cores=self.cpus // 2, gres=gres)
             for name, at in zip(self.names, node_ports, strict=True)
         ]
         everyone = ",".join(self.names)
@@ -381,9 +425,8 @@ class Sandbox:
         lines.append(f"PartitionName=debug Nodes={everyone} MaxTime=1:00:00 State=UP\n")
         self.conf.write_text("".join(lines))
         files = f"{self.folder}/dev/nvidia[0-{self.gpus - 1}]" if self.gpus > 1 else f"{self.folder}/dev/nvidia0"
-        (self.folder / "etc/gres.conf").write_text(
-            f"AutoDetect=off\nNodeName={everyone} Name=gpu Type=h100 File={files}\n"
-        )
+        kind = f"Type={self.gres_type} " if self.gres_type else ""
+        (self.folder / "etc/gres.conf").write_text(f"AutoDetect=off\nNodeName={everyone} Name=gpu {kind}File={files}\n")
         # Hardly anything here needs cgroups: proctrack/linuxproc follows processes by their parents.
         old = version(self.env) < (23, 2)
         cgroup = "CgroupAutomount=no\n" if old else "CgroupPlugin=disabled\n"
@@ -460,8 +503,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description="A throw-away Slurm cluster.")
     options.add_argument("--nodes", type=int, default=4)
     options.add_argument("--gpus", type=int, default=8)
+    options.add_argument("--accounting", action="store_true")
+    options.add_argument("--rest", action="store_true")
     chosen = options.parse_args()
-    sandbox = Sandbox(chosen.nodes, chosen.gpus)
+    sandbox = Sandbox(chosen.nodes, chosen.gpus, accounting=chosen.accounting, rest=chosen.rest)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     sandbox.start()
     try:

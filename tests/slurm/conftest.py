@@ -1,5 +1,5 @@
 """What the tests of the Slurm feed need."""
 
-from slurmfixture import slurm, slurm_cluster
+from slurmfixture import accounted, accounting_cluster, slurm, slurm_cluster
 
-__all__ = ["slurm", "slurm_cluster"]
+__all__ = ["accounted", "accounting_cluster", "slurm", "slurm_cluster"]
