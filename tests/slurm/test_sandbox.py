@@ -18,10 +18,15 @@ def get(connection: HTTPConnection, path: str, **headers: str) -> tuple[int, dic
 def test_a_job_of_another_user_is_accounted_with_its_gpus(accounted: Sandbox) -> None:
     job = accounted.submit("true", "--gres=gpu:2", user="nobody")
     accounted.wait_job(job, "COMPLETED")
-    said = accounted.run("sacct", "-nXP", "-j", job, "-o", "user,account,alloctres")
-    assert said.startswith("nobody|research|")
-    assert "gres/gpu=2" in said
-    assert "gres/gpu:h100=2" in said
+
+    def said() -> str:
+        return accounted.run("sacct", "-nXP", "-j", job, "-o", "user,account,alloctres")
+
+    # slurmctld tells slurmdbd in the background.
+    accounted.wait_for("slurmdbd", lambda: "gres" in said())
+    assert said().startswith("nobody|research|")
+    assert "gres/gpu=2" in said()
+    assert "gres/gpu:h100=2" in said()
 
 
 def test_slurmrestd_answers_root_on_its_socket_and_a_token_on_tcp(accounted: Sandbox) -> None:
