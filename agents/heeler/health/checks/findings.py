@@ -35,8 +35,7 @@ class Findings:
             if mine:
                 rest = [one for one in self.seen if one[0] is not outcome]
                 shown = [one[2] for one in (*mine, *rest) if one[2] is not None][:MOST_EVIDENCE]
-                gpus = tuple(dict.fromkeys(each.gpu_uuid for _, _, each in mine if each and each.gpu_uuid))
-                return Verdict(outcome, _words([one[1] for one in mine]), (*shown, *evidence), gpus, self.perf)
+                return Verdict(outcome, _words([one[1] for one in mine]), (*shown, *evidence), _gpus(mine), self.perf)
         return Verdict(Outcome.OK, well, evidence, perf=self.perf)
 
 
@@ -44,3 +43,9 @@ def _words(whys: list[str]) -> str:
     whys = list(dict.fromkeys(whys))
     said = "; ".join(whys[:MOST_WORDS])
     return said if len(whys) <= MOST_WORDS else f"{said}; and {len(whys) - MOST_WORDS} more"
+
+
+def _gpus(seen: list[tuple[Outcome, str, Evidence | None]]) -> tuple[str, ...]:
+    """Return the GPUs that findings are about; none where one of them is about the node as a whole."""
+    uuids = [each.gpu_uuid if each else None for _, _, each in seen]
+    return () if None in uuids else tuple(dict.fromkeys(uuid for uuid in uuids if uuid))

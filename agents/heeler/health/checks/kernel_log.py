@@ -8,6 +8,7 @@ from typing import Any
 
 from heeler.health.checks.files import maybe, maybe_int, maybe_names, uptime_s
 from heeler.health.checks.findings import Findings
+from heeler.health.checks.pcie import gpus_by_address
 from heeler.health.kmsg import read_log
 from heeler.health.kmsg_words import meaning_of, plain
 from heeler.health.model import Case, Check, Context, Evidence, Probe, Verdict
@@ -75,6 +76,7 @@ def read_kernel_log(context: Context, _asked: Sequence[Any]) -> dict[str, Any]:
         "lost": log.lost,
         "events": events[-_MOST_EVENTS:],
         "nets": _nets(context.root),
+        "gpus": gpus_by_address(context.root),
     }
 
 
@@ -139,7 +141,9 @@ def _evidence(
     facts: Mapping[str, Any], event: Mapping[str, Any], what: str, count: int, limit: int | None = None
 ) -> Evidence:
     text = f"{_age_s(facts, event):g} s ago: {event['text']}"
-    return Evidence(what, count, limit, device=event["device"] or None, text=text)
+    return Evidence(
+        what, count, limit, device=event["device"] or None, gpu_uuid=facts["gpus"].get(event["device"]), text=text
+    )
 
 
 def _done(found: Findings, facts: Mapping[str, Any], window: _Window, well: str) -> Verdict:
