@@ -4,7 +4,7 @@
 # Slurm gives it nothing but SLURMD_NODENAME, ends it after 60 s, and ignores its exit status. Where slurm.conf is not
 # where Slurm looks for it by itself, name it in the settings of heeler-health.
 
-PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/slurm/bin
+PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/slurm/bin:/opt/heeler/bin
 export PATH
 health=${HEELER_HEALTH:-heeler-health}
 deadline_s=${HEELER_DEADLINE_S:-50}

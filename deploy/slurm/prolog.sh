@@ -5,7 +5,7 @@
 # status that nothing else has. A missing program, a crash, a fault in its settings, or no answer in time is 0.
 # The deadline must be well below PrologEpilogTimeout, at which Slurm itself drains the node.
 
-PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/slurm/bin
+PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/slurm/bin:/opt/heeler/bin
 export PATH
 health=${HEELER_HEALTH:-heeler-health}
 deadline_s=${HEELER_DEADLINE_S:-40}

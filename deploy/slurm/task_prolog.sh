@@ -4,7 +4,7 @@
 # It runs as the job's user before each task. Slurm reads its output: only lines that begin with "print " go through, so
 # that no variable of the job is ever changed. It never fails a task.
 
-PATH=/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/sbin:/usr/local/bin
+PATH=/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/sbin:/usr/local/bin:/opt/heeler/bin
 export PATH
 health=${HEELER_HEALTH:-heeler-health}
 deadline_s=${HEELER_DEADLINE_S:-5}

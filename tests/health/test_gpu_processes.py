@@ -45,7 +45,7 @@ def process(pid: int, *gpus: str, job: str | None = "81", comm: str = "python3",
 
 
 def facts(*processes: dict[str, Any], gpus: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return {"gpus": GPUS if gpus is None else gpus, "unread": [], "processes": list(processes)}
+    return {"gpus": GPUS if gpus is None else gpus, "unread": [], "processes": list(processes), "running": ["82"]}
 
 
 def case(phase: Phase, job: Job | None = JOB) -> Case:
@@ -62,9 +62,18 @@ def test_empty_gpus_are_ok(phase: Phase) -> None:
     assert leftovers(facts(), phase)[0] is Outcome.OK
 
 
-def test_any_process_on_the_gpus_of_a_job_that_begins_is_left_over() -> None:
-    assert leftovers(facts(process(7, "GPU-0", job="80")), Phase.PROLOG) == (Outcome.BAD, ("GPU-0",))
-    assert leftovers(facts(process(7, "GPU-1", job=None)), Phase.PROLOG) == (Outcome.BAD, ("GPU-1",))
+@pytest.mark.parametrize(
+    ("left", "outcome"),
+    [
+        (process(7, "GPU-0", job="80"), Outcome.BAD),  # a job that has no slurmstepd any more
+        (process(7, "GPU-0", job="82"), Outcome.WARN),  # a job that runs: it may share the GPU
+        (process(7, "GPU-0", job=None), Outcome.BAD),  # a user outside of all jobs
+        (process(7, "GPU-0", job=None, uid=0), Outcome.WARN),  # the system's
+        (process(7, "GPU-0", job=None, unclear="no slurmstepd"), Outcome.WARN),
+    ],
+)
+def test_who_may_not_be_on_the_gpus_of_a_job_that_begins(left: dict[str, Any], outcome: Outcome) -> None:
+    assert leftovers(facts(left), Phase.PROLOG) == (outcome, ("GPU-0",))
 
 
 def test_processes_on_the_gpus_of_others_are_none_of_ours() -> None:
@@ -105,6 +114,7 @@ def test_what_can_not_be_told_is_unknown(found: dict[str, Any], job: Job) -> Non
 
 def test_between_jobs_only_processes_of_no_job_are_told() -> None:
     assert leftovers(facts(process(7, "GPU-0", job="80")), Phase.PERIODIC, None)[0] is Outcome.OK
+    assert leftovers(facts(process(7, "GPU-0", job=None, uid=0)), Phase.PERIODIC, None)[0] is Outcome.OK
     assert leftovers(facts(process(7, "GPU-0", job=None)), Phase.PERIODIC, None)[0] is Outcome.WARN
 
 

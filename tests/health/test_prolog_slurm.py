@@ -1,5 +1,6 @@
 """The prolog on a real Slurm: a bad GPU of this job drains the node with our reason, and nothing else ever does."""
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,7 +14,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
 
 ENFORCED = '[checks.gpu_leftover_processes]\nenforce = ["prolog"]\nsettle_s = 0.0\n'
 OPERATOR = "ADMIN: psu swap, do not touch"
-STRANGER = 1  # init: a process that is there, and in no job's cgroup
+NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +24,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HealthSite]:
     settings = HealthSite.settings(folder) | {"PrologEpilogTimeout": "60"}
     sandbox = Sandbox(nodes=2, gpus=4, settings=settings)
     made = HealthSite(folder, sandbox)
+    # A process of a user that is in no job.
+    made.stranger = subprocess.Popen(["sleep", "1000"], user=NOBODY)
     try:
         sandbox.start()
         yield made
     finally:
         sandbox.stop()
+        made.stranger.kill()
+        made.stranger.wait()
 
 
 @pytest.fixture
@@ -39,7 +44,8 @@ def site(cluster: HealthSite) -> HealthSite:
 
 
 def leave_a_process(site: HealthSite, node: str, gpu: int = 0) -> None:
-    site.nvml[node].add(f"{gpu} process {STRANGER} 1048576")
+    assert site.stranger is not None
+    site.nvml[node].add(f"{gpu} process {site.stranger.pid} 1048576")
 
 
 def submit(site: HealthSite, *options: str, command: str = "hostname; sleep 0.1") -> str:
@@ -87,7 +93,7 @@ def test_a_failing_prolog_drains_the_node_with_our_reason_and_the_job_runs_elsew
     time.sleep(1.0)  # Slurm's own drain comes after ours
     node = site.slurm.node("n001")
     assert node.reason is not None
-    assert node.reason.startswith("heeler:prolog:gpu_leftover_processes: 1 processes are on this job s GPUs")
+    assert node.reason.startswith("heeler:prolog:gpu_leftover_processes: 1 processes are left on this job s GPUs")
     assert len(node.reason) <= 200
     ran(site, job, "n002")
     run = site.run_of("n001", "prolog", job)

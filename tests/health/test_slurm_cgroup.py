@@ -99,3 +99,10 @@ def test_a_sluid_is_the_job_that_its_slurmstepd_says(tmp_path: Path) -> None:
 def test_a_process_that_is_gone_is_no_process_without_a_job(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Jobs(tmp_path).of(99)
+
+
+def test_jobs_with_a_slurmstepd_have_not_ended(tmp_path: Path) -> None:
+    process(tmp_path, 20, f"{SCOPE}job_123/step_0/slurm", "slurmstepd", "slurmstepd: [123.0]\0")
+    process(tmp_path, 21, f"{SCOPE}job_124/step_0/slurm", "slurmstepd", "slurmstepd: [124.batch]\0")
+    process(tmp_path, 22, f"{SCOPE}job_125/step_0/user/task_0", "python", "slurmstepd: [125.0]\0")
+    assert Jobs(tmp_path).running() == {"123", "124"}

@@ -6,6 +6,7 @@ fake NVML follows. All nodes share this machine's kernel, so faults of one node 
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -51,6 +52,7 @@ class HealthSite:
     def __init__(self, folder: Path, sandbox: Sandbox) -> None:
         self.folder, self.slurm = folder, sandbox
         self.nvml: dict[str, FakeNvml] = {}
+        self.stranger: subprocess.Popen[bytes] | None = None
         for node in sandbox.names:
             (folder / node).mkdir()
             self.nvml[node] = FakeNvml(folder / node)

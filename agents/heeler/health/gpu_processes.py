@@ -22,9 +22,11 @@ from heeler.health.model import (
     unknown,
     warn,
 )
+from heeler.health.slurm_cgroup import Jobs
 
 MIB = 1 << 20
 LOOK_EVERY_S = 0.25
+FIRST_USER = 1000  # below are users of the system
 SPARE_S = 1.0  # of the probe's own time
 
 
@@ -85,7 +87,10 @@ def _look(nvml: Any, context: Context) -> dict[str, Any]:
         for pid in pids:
             on[pid].append(gpu["uuid"])
     found = [read_process(pid, context.root, uuids) for pid, uuids in sorted(on.items())]
-    return {"gpus": gpus, "unread": unread, "processes": [asdict(one) for one in found if one is not None]}
+    processes = [asdict(one) for one in found if one is not None]
+    # Who has a slurmstepd has not ended, and may share a GPU; asked only where there is anybody to share with.
+    running = sorted(Jobs(context.root).running()) if any(one["job"] for one in processes) else []
+    return {"gpus": gpus, "unread": unread, "processes": processes, "running": running}
 
 
 def _gpu(nvml: Any, index: int) -> tuple[dict[str, Any], set[int]]:
@@ -145,25 +150,38 @@ def judge_leftovers(facts: Mapping[str, Any], _settings: LeftoverSettings, case:
     perf = {"processes": float(len(users))}
     if case.job is None:
         return _without_a_job(users, perf)
-    # In the epilog only the ended job's own are left over; those of another job may share the GPU.
-    ours = [one for one in users if one.job == case.job.id or case.phase is Phase.PROLOG]
-    if ours:
-        words = ", ".join(_words(one) for one in ours[:5])
-        return _with(bad, f"{len(ours)} processes are on this job's GPUs: {words}", ours, mine, perf)
+    left = [one for one in users if is_left(one, case, set(facts["running"]))]
+    if left:
+        words = ", ".join(_words(one) for one in left[:5])
+        return _with(bad, f"{len(left)} processes are left on this job's GPUs: {words}", left, mine, perf)
     if users:
         words = ", ".join(_words(one) for one in users[:5])
-        return _with(warn, f"processes of others are on the ended job's GPUs: {words}", users, mine, perf)
+        return _with(warn, f"processes of others are on this job's GPUs: {words}", users, mine, perf)
     if case.job.gpu_minors and mine is not None and len(mine) < len(case.job.gpu_minors):
         return unknown(f"only {len(mine)} of {len(case.job.gpu_minors)} GPUs of this job can be read", **perf)
     return ok("no process is on this job's GPUs" if mine else "this job has no GPUs here", **perf)
 
 
+def is_left(one: Process, case: Case, running: set[str]) -> bool:
+    """Say whether a process has no right to be on the job's GPUs.
+
+    After a job that is the job's own. Before one it is that of a job which has ended, or of a user outside of all jobs.
+    A job that still runs may share the GPU, a process of the system may look after it, and of a process whose job can't
+    be told nothing is said.
+    """
+    if case.job is None or one.unclear is not None:
+        return False
+    if case.phase is not Phase.PROLOG:
+        return one.job == case.job.id
+    return one.uid >= FIRST_USER if one.job is None else one.job not in running
+
+
 def _without_a_job(users: Sequence[Process], perf: Mapping[str, float]) -> Verdict:
-    strays = [one for one in users if one.job is None and one.unclear is None]
+    strays = [one for one in users if one.job is None and one.unclear is None and one.uid >= FIRST_USER]
     if strays:
         words = ", ".join(_words(one) for one in strays[:5])
-        return _with(warn, f"{len(strays)} processes on GPUs belong to no job: {words}", strays, None, perf)
-    return ok(f"{len(users)} processes on GPUs, all of jobs or services", **perf)
+        return _with(warn, f"{len(strays)} processes of users on GPUs belong to no job: {words}", strays, None, perf)
+    return ok(f"{len(users)} processes on GPUs, all of jobs or of the system", **perf)
 
 
 def _with(

@@ -115,6 +115,18 @@ class Jobs:
         place = place_of((self._proc / str(pid) / "cgroup").read_text(errors="replace"))
         return place is not None and place.daemon
 
+    def running(self) -> set[str]:
+        """Return the jobs that have a slurmstepd here: they have not ended."""
+        found: set[str] = set()
+        for pid in self._all_stepds():
+            try:
+                title = (self._proc / pid / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if job := job_of_title(title):
+                found.add(job)
+        return found
+
     def _of_sluid(self, place: Place) -> str | None:
         """Ask the job's slurmstepd: its title says the number, and no user's process can enter its group."""
         for pid in self._stepds(place):
@@ -135,6 +147,9 @@ class Jobs:
                 yield from path.read_text().split()
             except OSError:
                 continue
+        yield from self._all_stepds()
+
+    def _all_stepds(self) -> Iterator[str]:
         for path in self._proc.glob("[1-9]*/comm"):
             try:
                 if path.read_text().strip() == "slurmstepd":
