@@ -105,6 +105,8 @@ def test_all_gpus_count_not_only_the_last() -> None:
         (facts(gpus=[gpu(0, 5)]), JOB),
         (facts(gpus=[gpu(0, None), gpu(1, None)]), JOB),
         (facts(gpus=[]), JOB),
+        (facts(gpus=[gpu(0, 5)]), replace(JOB, gpu_uuids=("GPU-0", "GPU-1"))),  # one is lost
+        (facts(), replace(JOB, gpu_uuids=("MIG-1", "MIG-2"))),
     ],
 )
 def test_what_can_not_be_told_is_unknown(found: dict[str, Any], job: Job) -> None:

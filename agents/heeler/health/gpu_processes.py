@@ -140,6 +140,12 @@ def _gpus_of(job: Job | None, facts: Mapping[str, Any]) -> set[str] | None:
     return {by_minor[minor] for minor in job.gpu_minors if minor in by_minor}
 
 
+def _unseen(job: Job, mine: set[str], facts: Mapping[str, Any]) -> int:
+    """Return how many of a job's GPUs could not be looked at: lost ones, and MIG devices."""
+    wanted = len(job.gpu_uuids or job.gpu_minors or ())
+    return max(wanted - len(mine & {gpu["uuid"] for gpu in facts["gpus"]}), 0)
+
+
 def judge_leftovers(facts: Mapping[str, Any], _settings: LeftoverSettings, case: Case) -> Verdict:
     """Say whether processes are on GPUs that should have none: those of a job that begins, or has ended."""
     mine = _gpus_of(case.job, facts)
@@ -157,8 +163,8 @@ def judge_leftovers(facts: Mapping[str, Any], _settings: LeftoverSettings, case:
     if users:
         words = ", ".join(_words(one) for one in users[:5])
         return _with(warn, f"processes of others are on this job's GPUs: {words}", users, mine, perf)
-    if case.job.gpu_minors and mine is not None and len(mine) < len(case.job.gpu_minors):
-        return unknown(f"only {len(mine)} of {len(case.job.gpu_minors)} GPUs of this job can be read", **perf)
+    if unseen := _unseen(case.job, mine or set(), facts):
+        return unknown(f"{unseen} of this job's GPUs can't be looked at", **perf)
     return ok("no process is on this job's GPUs" if mine else "this job has no GPUs here", **perf)
 
 
