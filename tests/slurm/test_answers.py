@@ -11,7 +11,8 @@ from slurmdata import answer, job_row, node_row, recorded
 
 from heeler.bus import check, encode
 from heeler.slurm.errors import ParseError
-from heeler.slurm.jobs import Gpus, job_message, parse_job_json, parse_jobs_json, whole_nodes
+from heeler.slurm.jobs import Gpus, job_message, parse_job_json, whole_nodes
+from heeler.slurm.jobsjson import parse_jobs_json
 from heeler.slurm.nodes import node_message, parse_node_json, parse_node_text, parse_nodes_json, parse_nodes_text
 
 UTC = ZoneInfo("UTC")

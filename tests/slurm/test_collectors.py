@@ -18,10 +18,10 @@ from heeler.slurm.agent import Agent
 from heeler.slurm.clients import Clients
 from heeler.slurm.collect import Collector, Lane, Messages, Table, table_of
 from heeler.slurm.errors import ParseError
-from heeler.slurm.feed import Publication
+from heeler.slurm.publication import Publication
 from heeler.slurm.rows import Unreadable
 from heeler.slurm.settings import SlurmSettings
-from heeler.slurm.sources import SlurmClients
+from heeler.slurm.sources import SlurmSource
 
 pytestmark = pytest.mark.bus
 ROWS: list[dict[str, Any]] = [{"partition": "train", "cpus": 64}, {"partition": "debug"}]
@@ -36,18 +36,21 @@ def fake(tmp_path: Path) -> FakeSlurm:
     return found
 
 
-def agent_with(bus: Bus, fake: FakeSlurm, *collectors: Collector, **changes: Any) -> Agent:
+def agent_with(
+    bus: Bus, fake: FakeSlurm, *collectors: Collector, intervals: dict[str, float] | None = None, **changes: Any
+) -> Agent:
     settings = SlurmSettings(
         bin_dir=str(fake.folder),
         timeout_s=20.0,
         jobs_interval_s=0.2,
         nodes_interval_s=0.2,
         max_backoff_s=0.3,
+        intervals={"jobs": 0, "nodes": 0} if intervals is None else intervals,
         **changes,
     )
     return Agent(
         bus,
-        SlurmClients(settings.bin_dir, timeout_s=20.0),
+        SlurmSource(Clients(settings)),
         settings,
         collectors=collectors,
         clients=Clients(settings),
@@ -108,6 +111,21 @@ async def test_an_empty_table_is_an_answer_and_an_outage_is_none(bus: Bus, fake:
     assert (part["rows"], part["total_rows"]) == (0, 0)
     assert agent.metrics()["slurm_outage.partitions"] == 1
     assert agent.metrics()["slurm_up"] == 1, "the controller is there"
+
+
+async def test_one_answer_feeds_events_and_tables(bus: Bus, fake: FakeSlurm) -> None:
+    fake.says("squeue", answer(jobs=[job_row(), job_row(482, "PENDING", tres_req_str="cpu=8,gres/gpu=16")]))
+    agent = agent_with(bus, fake, intervals={"jobs": 60, "nodes": 60})
+    async with running(agent):
+        await until(lambda: agent.counts.get("slurm_answers_total.jobs", 0) >= 4)
+    found = {part["table"]: part for part in await tables(bus)}
+    assert set(found) == {"jobs", "nodes"}
+    assert found["jobs"]["columns"]["job_id"] == ["481", "482"]
+    assert found["jobs"]["columns"]["gpus_requested"] == [0, 16]
+    assert found["jobs"]["source"] == "squeue --json"
+    assert found["nodes"]["columns"]["gpus"] == [8]
+    assert len(await tables(bus)) == 2, "one a minute, however often is polled"
+    assert (await bus.js.stream_info("EVENTS")).state.messages == 2
 
 
 async def test_a_bug_in_one_collector_ends_no_other(bus: Bus, fake: FakeSlurm) -> None:

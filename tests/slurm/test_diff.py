@@ -10,7 +10,7 @@ from slurmdata import answer, job_row, node_row
 from heeler.bus import encode
 from heeler.slurm import feed
 from heeler.slurm.feed import Change, Known, diff_jobs, diff_nodes
-from heeler.slurm.jobs import parse_jobs_json
+from heeler.slurm.jobsjson import parse_jobs_json
 from heeler.slurm.nodes import parse_nodes_json
 
 NS = 1_000_000_000

@@ -24,16 +24,18 @@ from heeler.slurm.clients import Clients
 from heeler.slurm.collect import Collector, Messages, Table
 from heeler.slurm.collectors import COLLECTORS
 from heeler.slurm.errors import SlurmError
+from heeler.slurm.publication import Publication
 from heeler.slurm.publisher import Publisher
 from heeler.slurm.readback import read_back
 from heeler.slurm.rows import Unreadable
 from heeler.slurm.settings import SlurmSettings
-from heeler.slurm.sources import Outage, Polled, SlurmClients, Source
+from heeler.slurm.sources import Outage, Polled, SlurmSource, Source
 from heeler.slurm.turns import Turn
 
 log = structlog.get_logger("heeler.slurm")
 
 JOBS, NODES = "jobs", "nodes"
+CORE_TABLE_S = 60.0  # how often jobs and nodes go out as tables, from the newest answer
 
 
 @dataclass(slots=True)
@@ -114,7 +116,12 @@ class Agent:
         if turn.collector is not None:
             await self._poll_table(turn, turn.collector)
             return
-        polled: Polled[Any] = await (self.source.jobs() if turn.name == JOBS else self.source.nodes())
+        asked_ns, with_table = self.clock_ns(), self._table_is_due(turn)
+        polled: Polled[Any] = await (
+            self.source.jobs(asked_ns, with_table=with_table)
+            if turn.name == JOBS
+            else self.source.nodes(with_table=with_table)
+        )
         now_ns = self.clock_ns()
         answer = polled.answer
         if isinstance(answer, Outage):
@@ -127,6 +134,12 @@ class Agent:
             else:
                 self.nodes = change.known
             self._success(turn, answer.unreadable, answer.version, now_ns)
+            if answer.table is not None:
+                # The same answer feeds both: no second question.
+                turn.table_due_s = time.monotonic() + self.settings.intervals.get(turn.name, CORE_TABLE_S)
+                await self._publish_table(
+                    turn.name, replace(answer.table, source=polled.source), asked_ns, polled.duration_ns
+                )
         await self.publisher.publish_one(self.cluster_state(polled, now_ns))
 
     async def _poll_table(self, turn: Turn, collector: Collector) -> None:
@@ -152,6 +165,11 @@ class Agent:
         await self.publisher.publish_table(
             self.settings.feed, name, table, ts_ns=asked_ns, duration_ns=duration_ns, version=self.version
         )
+
+    def _table_is_due(self, turn: Turn) -> bool:
+        """Whether all jobs or nodes go out as a table after this answer. A poll comes a little early or late."""
+        interval_s = self.settings.intervals.get(turn.name, CORE_TABLE_S)
+        return interval_s > 0 and turn.table_due_s - time.monotonic() < turn.interval_s / 2
 
     def _core(self) -> list[Turn]:
         """Return the turns that say whether the controller is there."""
@@ -186,7 +204,7 @@ class Agent:
             first = unreadable[0]
             log.warning("rows_unreadable", of=turn.name, count=len(unreadable), first=first.name, why=first.why)
 
-    def cluster_state(self, polled: Polled[Any], now_ns: int) -> feed.Publication:
+    def cluster_state(self, polled: Polled[Any], now_ns: int) -> Publication:
         """Return the ClusterState after a poll. Down as soon as one question for jobs or nodes was not answered."""
         why = [f"{turn.name}: {turn.why}" for turn in self._core() if turn.why is not None]
         asked = [turn.success_ts_ns for turn in self._core()]
@@ -207,7 +225,7 @@ class Agent:
         }
         clean = {key: value for key, value in message.items() if value is not None}
         subject = subjects.cluster_state(self.bus.cluster, self.settings.feed)
-        return feed.Publication("ClusterState", subject, f"ClusterState.{self.settings.feed}.{now_ns}", clean)
+        return Publication("ClusterState", subject, f"ClusterState.{self.settings.feed}.{now_ns}", clean)
 
     def metrics(self) -> dict[str, float]:
         """Return counters, and whether Slurm answers."""
@@ -241,9 +259,9 @@ async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) ->
 
 
 def make_agent(bus: Bus, settings: SlurmSettings) -> Agent:
-    """Return an agent that asks Slurm's own commands."""
-    source = SlurmClients(settings.bin_dir, settings.conf, settings.timeout_s, settings.zone())
-    return Agent(bus, source, settings, collectors=COLLECTORS, clients=Clients(settings))
+    """Return an agent that asks Slurm as the settings say."""
+    clients = Clients(settings)
+    return Agent(bus, SlurmSource(clients), settings, collectors=COLLECTORS, clients=clients)
 
 
 async def _main(context: Context) -> None:

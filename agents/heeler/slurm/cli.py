@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from heeler.bus import ConfigError
-from heeler.slurm import hostlist, jobid, jobs, jsonfix, jsonnumbers, nodes, state, text, times
+from heeler.slurm import hostlist, jobid, jobs, jobsjson, jsonfix, jsonnumbers, nodes, state, text, times
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import gpu_count, parse_gres
 from heeler.slurm.settings import SlurmSettings
@@ -119,7 +119,7 @@ def _squeue(source: str, fields: list[str], delimiter: str, end: str | None, clu
 
 def _jobs(source: str, cluster: str) -> Results:
     try:
-        answer = jobs.parse_jobs_json(source)
+        answer = jobsjson.parse_jobs_json(source)
     except ParseError as err:
         yield str(err)
         return

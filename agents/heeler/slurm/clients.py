@@ -11,19 +11,25 @@ The first way that this Slurm has is kept for that question. A way that is not t
 """
 
 import asyncio
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import Any, Generic, Literal, TypeVar
 
 from heeler.slurm.command import Completed, run_slurm_async, slurm_env
-from heeler.slurm.errors import CommandFailedError, ParseError, SlurmError
+from heeler.slurm.errors import CommandFailedError, OutageError, ParseError, RestError, SlurmError
+from heeler.slurm.rest import NEWEST, Rest
 from heeler.slurm.settings import SlurmSettings
 
 Answer = TypeVar("Answer")
 Kind = Literal["rest", "json", "text"]
 
 NO_SUCH_OPTION = ("unrecognized option", "invalid option", "unknown option")
+REPROBE_S = 600.0  # so that a slurmrestd that was away is used again
+TAIL = 4096  # bytes of an answer's beginning and end in which its version stands
+_DATA_PARSER = re.compile(rb"data_parser/v0\.0\.(\d{1,3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,13 @@ class Way(Generic[Answer]):
     question: tuple[str, ...]
     parse: Callable[[bytes], Answer]
     timeout_s: float | None = None  # that of the settings otherwise
+    env: Mapping[str, str] | None = None  # added to the command's environment
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    way: int
+    since_s: float
 
 
 @dataclass(slots=True)
@@ -46,49 +59,121 @@ class Clients:
     settings: SlurmSettings = field(default_factory=SlurmSettings)
     source: str = ""  # the way of the last answer, for the messages
     memory: dict[str, Any] = field(default_factory=dict)  # a collector's own, by its name: what it asked for before
-    _kept: dict[str, int] = field(default_factory=dict)
+    release: str | None = None  # of the Slurm that answered last
+    rest: Rest | None = field(init=False)
+    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _json: str = "--json"
+
+    def __post_init__(self) -> None:
+        chosen = self.settings
+        wanted = chosen.rest_url is not None and chosen.source in ("auto", "rest")
+        self.rest = (
+            Rest(chosen.rest_url, chosen.rest_user, chosen.token_file, chosen.rest_ca)
+            if wanted and chosen.rest_url is not None
+            else None
+        )
 
     @property
     def zone(self) -> tzinfo:
         """The controller's zone: text answers don't say it."""
         return self.settings.zone()
 
-    async def run(self, argv: Sequence[str], timeout_s: float | None = None) -> Completed:
+    async def run(
+        self, argv: Sequence[str], timeout_s: float | None = None, env: Mapping[str, str] | None = None
+    ) -> Completed:
         """Run one of Slurm's commands. Raises SlurmError, also for an exit status other than 0."""
-        env = slurm_env(bin_dir=self.settings.bin_dir, conf=self.settings.conf)
         limit = self.settings.timeout_s if timeout_s is None else timeout_s
-        return (await run_slurm_async(argv, limit, env)).check()
+        return (await run_slurm_async(argv, limit, {**environment(self.settings), **(env or {})})).check()
 
     async def ask(self, name: str, ways: Sequence[Way[Answer]]) -> Answer:
         """Ask in the first way that this Slurm has; which one is kept under `name`. Raises SlurmError."""
         usable = [way for way in ways if self._is_wanted(way)]
         if not usable:
             raise ParseError("no way to ask", f"{name} from {self.settings.source}")
-        first = self._kept.get(name, 0)
-        error: SlurmError | None = None
+        kept = self._kept.get(name)
+        first = kept.way if kept is not None and time.monotonic() - kept.since_s < REPROBE_S else 0
+        errors: list[SlurmError] = []
         for turn in range(len(usable)):
             at = (first + turn) % len(usable)
             try:
                 answer = await self._ask(usable[at])
             except SlurmError as err:
-                if not is_missing_feature(err):
-                    raise
-                error = error or err
+                errors.append(err)
+                if not is_missing_feature(err) and not self._may_fall_back(usable[at]):
+                    break
                 continue
-            self._kept[name] = at
+            if kept is None or kept.way != at or first != kept.way:
+                self._kept[name] = _Kept(at, time.monotonic())
+            self._note(answer)
             return answer
-        assert error is not None
-        raise error
+        raise _worst(errors)
 
     def _is_wanted(self, way: Way[Any]) -> bool:
-        return way.kind != "rest" and self.settings.source in ("auto", way.kind)
+        return self.settings.source in ("auto", way.kind) and (way.kind != "rest" or self.rest is not None)
+
+    def _may_fall_back(self, way: Way[Any]) -> bool:
+        """Whether another way may have an answer where this one has none: a slurmrestd may be away by itself."""
+        return way.kind == "rest" and self.settings.source == "auto"
 
     async def _ask(self, way: Way[Answer]) -> Answer:
-        argv = (*way.question, "--json") if way.kind == "json" else way.question
-        done = await self.run(argv, way.timeout_s)
-        answer = await asyncio.to_thread(way.parse, done.stdout)
-        self.source = " ".join((argv[0], *(word for word in argv[1:] if word.startswith("--json"))))
-        return _with_source(answer, self.source)
+        if way.kind == "rest":
+            return await self._ask_rest(way)
+        if way.kind == "json":
+            return await self._ask_json(way)
+        done = await self.run(way.question, way.timeout_s, way.env)
+        return await self._read(way, done.stdout, way.question[0])
+
+    async def _ask_json(self, way: Way[Answer]) -> Answer:
+        done = await self.run((*way.question, self._json), way.timeout_s, way.env)
+        try:
+            answer = await self._read(way, done.stdout, f"{way.question[0]} {self._json}")
+        except ParseError:
+            # Newer than what is known here, and other than that: the same Slurm can speak an older version too.
+            if self._json != "--json" or (newest_version(done.stdout) or 0) <= NEWEST:
+                raise
+            self._json = f"--json=v0.0.{NEWEST}"
+            done = await self.run((*way.question, self._json), way.timeout_s, way.env)
+            answer = await self._read(way, done.stdout, f"{way.question[0]} {self._json}")
+        return answer
+
+    async def _ask_rest(self, way: Way[Answer]) -> Answer:
+        assert self.rest is not None, "only asked for where there is one"
+        api, path = way.question
+        limit = self.settings.timeout_s if way.timeout_s is None else way.timeout_s
+        try:
+            version = await _in_thread(self.rest, lambda rest: rest.version(api, limit))
+            body = await _in_thread(self.rest, lambda rest: rest.get(f"/{api}/{version}/{path}", limit))
+        except RestError as err:
+            if err.status == 404:
+                self.rest.forget_version()
+            raise
+        return await self._read(way, body, f"slurmrestd {version}")
+
+    async def _read(self, way: Way[Answer], data: bytes, source: str) -> Answer:
+        answer = await asyncio.to_thread(way.parse, data)
+        self.source = source
+        return _with_source(answer, source)
+
+    def _note(self, answer: Any) -> None:
+        """After a change of Slurm's version all ways are tried anew."""
+        release = getattr(answer, "version", None)
+        if release is None or release == self.release:
+            return
+        if self.release is not None:
+            self._kept.clear()
+            self._json = "--json"
+            if self.rest is not None:
+                self.rest.forget_version()
+        self.release = release
+
+
+async def _in_thread(rest: Rest, work: Callable[[Rest], Any]) -> Any:
+    """Work without blocking the loop; the question ends when this is cancelled."""
+    try:
+        return await asyncio.to_thread(work, rest)
+    except asyncio.CancelledError:
+        rest.cancel()
+        raise
 
 
 def _with_source(answer: Answer, source: str) -> Answer:
@@ -98,13 +183,29 @@ def _with_source(answer: Answer, source: str) -> Answer:
     return answer
 
 
+def _worst(errors: Sequence[SlurmError]) -> SlurmError:
+    """Return one error for all. That a command lacks an option is said only where nothing else is wrong."""
+    real = [err for err in errors if not (isinstance(err, CommandFailedError) and is_missing_feature(err))]
+    if len(real) > 1:
+        return OutageError("; ".join(dict.fromkeys(map(str, real))))
+    return real[0] if real else errors[0]
+
+
+def newest_version(data: bytes) -> int | None:
+    """Return the version of the data parser that wrote a JSON answer, where it says so."""
+    found = _DATA_PARSER.search(data, max(len(data) - TAIL, 0)) or _DATA_PARSER.search(data, 0, TAIL)
+    return int(found[1]) if found else None
+
+
 def is_missing_feature(error: Exception) -> bool:
     """Whether this version of Slurm can't be asked so, but perhaps in another way."""
     if isinstance(error, CommandFailedError):
         return any(words in error.stderr for words in NO_SUCH_OPTION)
+    if isinstance(error, RestError):
+        return error.status == 404
     return isinstance(error, ParseError) and error.what.startswith("no list of ")
 
 
-def environment(settings: SlurmSettings) -> Mapping[str, str]:
+def environment(settings: SlurmSettings) -> dict[str, str]:
     """Return the environment of Slurm's commands under these settings."""
     return slurm_env(bin_dir=settings.bin_dir, conf=settings.conf)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from heeler.bus.tables_gen import TABLES
 from heeler.slurm.clients import Clients
-from heeler.slurm.feed import Publication
+from heeler.slurm.publication import Publication
 from heeler.slurm.rows import Unreadable
 
 # Who has to answer. One question at a time to each, so that a slow accounting query delays no question for jobs.

@@ -7,6 +7,8 @@ SlurmError
      +- CommandTimeoutError   no answer in time; its process group was killed
      +- OutputTooLargeError   more output than the cap; its process group was killed
      +- CommandFailedError    it ended with an exit status other than 0
+ +- OutageError         several ways to ask, and each gave no answer
+ +- RestError           slurmrestd gave no answer
 """
 
 SHOWN = 200  # characters of an offending text that a message repeats
@@ -57,3 +59,16 @@ class CommandFailedError(CommandError):
         super().__init__(argv, f"exit status {rc}: {lines[-1] if lines else 'no message'}")
         self.rc = rc
         self.stderr = stderr
+
+
+class OutageError(SlurmError):
+    """Several ways to ask gave no answer; the words of all."""
+
+
+class RestError(SlurmError):
+    """No answer of slurmrestd. `missing`: it is not there, or does not offer what was asked for."""
+
+    def __init__(self, why: str, *, status: int | None = None, missing: bool = False) -> None:
+        super().__init__(f"slurmrestd: {why}")
+        self.status = status
+        self.missing = missing

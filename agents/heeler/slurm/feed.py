@@ -18,6 +18,7 @@ from typing import Any
 from heeler.bus import escape, subjects
 from heeler.slurm.jobs import Job, JobsAnswer, job_message
 from heeler.slurm.nodes import NodesAnswer, node_message
+from heeler.slurm.publication import Publication
 
 Message = Mapping[str, Any]
 Known = Mapping[str, Message]
@@ -31,16 +32,6 @@ KEEP_ENDED_NS = 2 * HOUR_NS
 # What says nothing new by itself: when and why a message was written, and a load that never stands still.
 VOLATILE = frozenset(("ts", "event", "cpu_load"))
 RUN = ("restarts", "submit_ts", "start_ts")
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A message for the bus, with its id."""
-
-    kind: str
-    subject: str
-    id: str
-    message: Message
 
 
 @dataclass(frozen=True, slots=True)

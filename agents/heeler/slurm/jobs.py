@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from heeler.slurm import jsonfix
+from heeler.slurm.collect import Table
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import Gres, gpu_count, gpu_indices, parse_gres
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jobid import MAX_ID
 from heeler.slurm.jsonnumbers import epoch_ns, identifier, integer
-from heeler.slurm.rows import Unreadable, free_text, optional, rows_of, version_of
+from heeler.slurm.rows import Row, Unreadable, free_text, is_row, optional
 from heeler.slurm.state import JobFlags, parse_job_state
 from heeler.slurm.tres import parse_tres
 
@@ -63,24 +63,13 @@ class JobsAnswer:
     jobs: tuple[Job, ...]
     unreadable: tuple[Unreadable, ...] = ()
     version: str | None = None
-
-
-def parse_jobs_json(answer: str | bytes | Mapping[str, Any]) -> JobsAnswer:
-    """Return the jobs of a JSON answer. Raises ParseError where the answer is no list of jobs, or lists errors."""
-    value = jsonfix.loads(answer).value if isinstance(answer, str | bytes) else answer
-    jobs: list[Job] = []
-    unreadable: list[Unreadable] = []
-    for row in rows_of(value, "jobs"):
-        try:
-            jobs.append(parse_job_json(row))
-        except ParseError as err:
-            unreadable.append(Unreadable(_id_of(row), str(err)))
-    return JobsAnswer(tuple(jobs), tuple(unreadable), version_of(value))
+    table: Table | None = None  # all columns of all jobs, where they were asked for
+    source: str | None = None
 
 
 def parse_job_json(row: Any) -> Job:
     """Return one job of a JSON answer. Raises ParseError."""
-    job_id = _id_of(row)
+    job_id = id_of(row)
     if job_id is None:
         raise ParseError("a job without an id", row)
     state = parse_job_state(row.get("job_state"))
@@ -99,7 +88,7 @@ def parse_job_json(row: Any) -> Job:
         end_ts_ns=epoch_ns(row.get("end_time")) if state.ended else None,
         restarts=integer(row.get("restart_cnt")),
         nodes=nodes,
-        gpus=_gpus(row, nodes),
+        gpus=gpus_of(row, nodes),
         array_job_id=None if array is None else str(array),
         array_task_id=None if array is None or task is None else str(task),
         het_job_id=None if het is None else str(het),
@@ -108,9 +97,9 @@ def parse_job_json(row: Any) -> Job:
         partition=optional(row, "partition"),
         qos=optional(row, "qos"),
         name=free_text(row, "name"),
-        exclusive=_exclusive(row),
-        requeueable=_flag(row, "requeue"),
-        batch=_flag(row, "batch_flag"),
+        exclusive=is_exclusive(row),
+        requeueable=flag(row, "requeue"),
+        batch=flag(row, "batch_flag"),
     )
 
 
@@ -159,8 +148,9 @@ def job_message(
     return {key: value for key, value in message.items() if value is not None}
 
 
-def _id_of(row: Any) -> str | None:
-    value = row.get("job_id") if isinstance(row, dict) else None
+def id_of(row: Any) -> str | None:
+    """Return a row's job id, or None where it has none that can be."""
+    value = row.get("job_id") if is_row(row) else None
     try:
         found = identifier(value)
     except ParseError:
@@ -168,14 +158,15 @@ def _id_of(row: Any) -> str | None:
     return str(found) if found is not None and found <= MAX_ID else None
 
 
-def _nodes_text(row: Mapping[str, Any]) -> str | None:
+def _nodes_text(row: Row) -> str | None:
     value = row.get("nodes")
     if value is not None and not isinstance(value, str):
         raise ParseError("nodes is not text", value)
     return value
 
 
-def _flag(row: Mapping[str, Any], key: str) -> bool | None:
+def flag(row: Row, key: str) -> bool | None:
+    """Return a yes or no, also as a number. Raises ParseError."""
     value = row.get(key)
     if isinstance(value, bool):
         return value
@@ -183,7 +174,8 @@ def _flag(row: Mapping[str, Any], key: str) -> bool | None:
     return None if found is None else bool(found)
 
 
-def _exclusive(row: Mapping[str, Any]) -> bool | None:
+def is_exclusive(row: Row) -> bool | None:
+    """Whether a job has its nodes alone; None where it is not told."""
     value = row.get("shared")
     resources = row.get("job_resources")
     nodes = resources.get("nodes") if isinstance(resources, dict) else None
@@ -196,7 +188,7 @@ def _exclusive(row: Mapping[str, Any]) -> bool | None:
     return None
 
 
-def _gpus(row: Mapping[str, Any], nodes: tuple[str, ...]) -> Gpus:
+def gpus_of(row: Row, nodes: tuple[str, ...]) -> Gpus:
     """Return a job's GPUs. What can't be read makes them unknown, not the job unreadable."""
     try:
         found = _by_detail(row, nodes)
@@ -205,7 +197,7 @@ def _gpus(row: Mapping[str, Any], nodes: tuple[str, ...]) -> Gpus:
         return Gpus()
 
 
-def _by_detail(row: Mapping[str, Any], nodes: tuple[str, ...]) -> Gpus | None:
+def _by_detail(row: Row, nodes: tuple[str, ...]) -> Gpus | None:
     """Read ``gres_detail``: one GRES string for each node, in the order of the job's own nodes."""
     detail = row.get("gres_detail")
     if not isinstance(detail, list) or not detail or len(detail) != len(nodes):
@@ -221,14 +213,14 @@ def _by_detail(row: Mapping[str, Any], nodes: tuple[str, ...]) -> Gpus | None:
         return Gpus() if shared else NO_GPUS
     by_node = {
         node: indices
-        for node, resources in zip(_order(row, nodes), parsed, strict=True)
+        for node, resources in zip(node_order(row, nodes), parsed, strict=True)
         if (indices := gpu_indices(resources)) is not None
     }
     per_node = counts[0] if len(set(counts)) == 1 else None
     return Gpus("slurm_index" if by_node else "unknown", by_node or None, per_node)
 
 
-def _order(row: Mapping[str, Any], nodes: tuple[str, ...]) -> tuple[str, ...]:
+def node_order(row: Row, nodes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the job's nodes in the order of its allocation, which may differ from the list's."""
     resources = row.get("job_resources")
     if not isinstance(resources, dict):
@@ -246,7 +238,7 @@ def _allocated(rows: Iterable[Any]) -> Iterable[str]:
             yield name
 
 
-def _by_count(row: Mapping[str, Any], nodes: tuple[str, ...]) -> Gpus:
+def _by_count(row: Row, nodes: tuple[str, ...]) -> Gpus:
     """Read the allocated TRES: only how many GPUs."""
     text = optional(row, "tres_alloc_str")
     tres = parse_tres(text)

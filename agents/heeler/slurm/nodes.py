@@ -7,12 +7,14 @@ from datetime import tzinfo
 from math import inf
 from typing import Any
 
-from heeler.slurm import jsonfix
+from heeler.slurm import jsonfix, nodecolumns
+from heeler.slurm.collect import Table
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import NULLS, gpu_count, parse_gres
 from heeler.slurm.jsonnumbers import cpu_load, epoch_ns, number
 from heeler.slurm.rows import Unreadable, free_text, is_node_name, optional, rows_of, version_of, words
 from heeler.slurm.state import NodeFlags, parse_node_state
+from heeler.slurm.tablebuilder import TableBuilder
 from heeler.slurm.times import parse_timestamp
 from heeler.slurm.tres import parse_tres
 
@@ -52,20 +54,29 @@ class NodesAnswer:
     nodes: tuple[Node, ...]
     unreadable: tuple[Unreadable, ...] = ()
     version: str | None = None
+    table: Table | None = None  # all columns of all nodes, where they were asked for
+    source: str | None = None
 
 
-def parse_nodes_json(answer: str | bytes | Mapping[str, Any]) -> NodesAnswer:
-    """Return the nodes of a JSON answer. Raises ParseError where the answer is no list of nodes, or lists errors."""
+def parse_nodes_json(answer: str | bytes | Mapping[str, Any], *, with_table: bool = False) -> NodesAnswer:
+    """Return the nodes of a JSON answer, as a table too where asked for.
+
+    Raises ParseError where the answer is no list of nodes, or lists errors.
+    """
     value = jsonfix.loads(answer).value if isinstance(answer, str | bytes) else answer
     rows = rows_of(value, "nodes")
     nodes: list[Node] = []
     unreadable: list[Unreadable] = []
+    builder = TableBuilder("nodes") if with_table else None
     for row in rows:
         try:
-            nodes.append(parse_node_json(row))
+            node = parse_node_json(row)
+            if builder is not None:
+                builder.add(_columns(node, nodecolumns.from_json(row)))
+            nodes.append(node)
         except ParseError as err:
             unreadable.append(Unreadable(_name_of(row), str(err)))
-    return NodesAnswer(tuple(nodes), tuple(unreadable), version_of(value))
+    return _answer(nodes, unreadable, version_of(value), builder)
 
 
 def parse_node_json(row: Any) -> Node:
@@ -93,22 +104,27 @@ def parse_node_json(row: Any) -> Node:
     )
 
 
-def parse_nodes_text(text: str, zone: tzinfo) -> NodesAnswer:
+def parse_nodes_text(text: str, zone: tzinfo, *, with_table: bool = False) -> NodesAnswer:
     """Return the nodes of `scontrol show node -o` (one a line); `zone` is the controller's. Never raises.
 
     Lines that are no node (warnings) are unreadable ones without a name.
     """
     nodes: list[Node] = []
     unreadable: list[Unreadable] = []
+    builder = TableBuilder("nodes") if with_table else None
     for line in text.splitlines():
         if not line.strip():
             continue
         try:
-            nodes.append(parse_node_text(line, zone))
+            node = parse_node_text(line, zone)
+            if builder is not None:
+                found = _fields(line.partition(" Reason=")[0])
+                builder.add(_columns(node, nodecolumns.from_text(found, zone)))
+            nodes.append(node)
         except ParseError as err:
             match = re.match(r"NodeName=(\S+)", line)
             unreadable.append(Unreadable(match[1] if match and is_node_name(match[1]) else None, str(err)))
-    return NodesAnswer(tuple(nodes), tuple(unreadable))
+    return _answer(nodes, unreadable, None, builder)
 
 
 def parse_node_text(line: str, zone: tzinfo) -> Node:
@@ -137,6 +153,45 @@ def parse_node_text(line: str, zone: tzinfo) -> Node:
         boot_ts_ns=parse_timestamp(found.get("BootTime", ""), zone),
         reservation=_text(found.get("ReservationName")),
     )
+
+
+def _answer(
+    nodes: list[Node], unreadable: list[Unreadable], version: str | None, builder: TableBuilder | None
+) -> NodesAnswer:
+    table = None
+    if builder is not None:
+        builder.unreadable += unreadable
+        table = builder.build(version)
+    return NodesAnswer(tuple(nodes), tuple(unreadable), version, table)
+
+
+def _columns(node: Node, more: dict[str, Any]) -> dict[str, Any]:
+    """Return all columns of a node."""
+    return {
+        "node": node.name,
+        "state": node.state.base,
+        "flags": list(node.flags),
+        "unknown_flags": list(node.state.unknown_flags),
+        "state_unparsed": node.state.unparsed or None,
+        "available": node.state.available,
+        "drained": node.state.drained,
+        "draining": node.state.draining,
+        "reason": node.reason,
+        "reason_user": node.reason_user,
+        "reason_ts": node.reason_ts_ns,
+        "partitions": list(node.partitions),
+        "reservation": node.reservation,
+        "features_active": list(node.features),
+        "cpu_load": node.cpu_load,
+        "gres": node.gres,
+        "gres_used": node.gres_used,
+        "gpus": node.gpus_total,
+        "gpus_used": node.gpus_used,
+        "boot_ts": node.boot_ts_ns,
+        **nodecolumns.resources(node.gres if node.gres is not None else "", node.gres_used),
+        **more,
+        **nodecolumns.processors(more, node.state),
+    }
 
 
 def node_message(node: Node, *, cluster: str, event: str, ts_ns: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from heeler.bus.codec import DecodeError
 from heeler.bus.tables import check_columns, parts_of
 from heeler.bus.tables_gen import TABLES
 from heeler.slurm.collect import Table
-from heeler.slurm.feed import Publication
+from heeler.slurm.publication import Publication
 
 log = structlog.get_logger("heeler.slurm")
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import NULLS
@@ -11,6 +11,19 @@ from heeler.slurm.gres import NULLS
 MAX_TEXT = 4096  # characters of a free text that are kept
 # As in host lists, and short enough for a subject whatever the escaping.
 _NODE_NAME = re.compile(r"[A-Za-z0-9_.+:\-]{1,64}|[A-Za-z0-9_\-]{1,200}", re.ASCII)
+
+
+class Row(Protocol):
+    """A row of an answer: a map, or a struct of the fields that are read."""
+
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """Return a field; None (or the default) where it is absent."""
+        ...
+
+
+def is_row(value: Any) -> TypeGuard[Row]:
+    """Whether this can be a row at all."""
+    return hasattr(value, "get")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ def version_of(value: Mapping[str, Any]) -> str | None:
     return release if isinstance(release, str) and release else None
 
 
-def optional(row: Mapping[str, Any], key: str) -> str | None:
+def optional(row: Row, key: str) -> str | None:
     """Return a text, None where it is absent, empty or null. Raises ParseError for another type."""
     value = free_text(row, key)
     return None if value is None or value.lower() in ("(null)", "n/a") else value
@@ -64,7 +77,7 @@ def is_node_name(name: str) -> bool:
     return _NODE_NAME.fullmatch(name) is not None
 
 
-def free_text(row: Mapping[str, Any], key: str) -> str | None:
+def free_text(row: Row, key: str) -> str | None:
     """Return a text that people write, such as a name or a reason: any words, even "N/A"; None where empty.
 
     Lone surrogates become "?", and what is over 4096 characters is cut. Raises ParseError for another type.

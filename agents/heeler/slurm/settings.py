@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass, field
 from datetime import tzinfo
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from heeler.bus import ConfigError, TokenError, escape
 from heeler.slurm.times import local_zone
 
 SOURCES = ("auto", "rest", "json", "text")
+NUMBERS = (
+    "timeout_s",
+    "accounting_timeout_s",
+    "jobs_interval_s",
+    "nodes_interval_s",
+    "max_backoff_s",
+    "republish_s",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +32,11 @@ class SlurmSettings:
     max_backoff_s: float = 60.0  # longest wait between tries while the controller is away
     republish_s: float = 86400.0  # what lives is published again after so long, so that no retention forgets it
     source: str = "auto"  # rest, json, text; auto takes the first of them that this Slurm has
+    rest_url: str | None = None  # unix:///run/slurmrestd.socket, http://host:6820 or https://host:6820
+    rest_user: str | None = None  # whose token it is; over a unix socket neither is needed
+    token_file: str | None = None  # read again at each question; as `scontrol token` prints it, or the token alone
+    rest_ca: str | None = None  # certificates to trust for https; the system's otherwise
+    accounting_timeout_s: float = 300.0  # as timeout_s, for questions that slurmdbd answers
     intervals: dict[str, float] = field(default_factory=dict)  # seconds by table, such as partitions; 0 is off
     controller_zone: str | None = None  # IANA name; this machine's zone otherwise
 
@@ -33,12 +47,13 @@ class SlurmSettings:
             escape(self.feed)
         except TokenError as err:
             faults.append(f"feed: {err}")
-        for name in ("timeout_s", "jobs_interval_s", "nodes_interval_s", "max_backoff_s", "republish_s"):
+        for name in NUMBERS:
             value = getattr(self, name)
             if not 0.1 <= value <= 7 * 86400:
                 faults.append(f"{name}: {value}: from 0.1 to 604800")
         if self.source not in SOURCES:
             faults.append(f"source: {self.source!r}: one of {', '.join(SOURCES)}")
+        faults += self._rest_faults()
         for name, value in self.intervals.items():
             if value != 0 and not 1 <= value <= 7 * 86400:
                 faults.append(f"intervals.{name}: {value}: 0 (off), or from 1 to 604800")
@@ -48,6 +63,20 @@ class SlurmSettings:
             faults.append(str(err))
         if faults:
             raise ConfigError("; ".join(faults))
+
+    def _rest_faults(self) -> list[str]:
+        if self.rest_url is None:
+            return ["source: rest needs rest_url"] if self.source == "rest" else []
+        try:
+            parts = urlsplit(self.rest_url)
+            host, _ = parts.hostname, parts.port
+        except ValueError as err:
+            return [f"rest_url: {self.rest_url!r}: {err}"]
+        if parts.scheme == "unix" and parts.path.startswith("/"):
+            return []
+        if parts.scheme not in ("http", "https") or not host:
+            return [f"rest_url: {self.rest_url!r}: unix:///path, http://host:port or https://host:port"]
+        return [] if self.token_file and self.rest_user else ["rest_url over TCP needs token_file and rest_user"]
 
     def zone(self) -> tzinfo:
         """Return the controller's zone. Raises ConfigError."""

@@ -22,6 +22,7 @@ class Turn:
     jitter: float = 0.1
     unreadable: int = 0
     collector: Collector | None = None  # of a table; jobs and nodes are the feed's own
+    table_due_s: float = 0.0
 
     @property
     def lane(self) -> Lane:
