@@ -4,21 +4,44 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 
 from heeler.bus import ConfigError
-from heeler.health import gpu_processes, uptime
+from heeler.health import gpu_checks, gpu_processes, uptime
 from heeler.health.model import Check, Phase
 from heeler.health.policy import Profile
 
-CHECKS: tuple[Check, ...] = (*uptime.CHECKS, *gpu_processes.CHECKS)
+CHECKS: tuple[Check, ...] = (*uptime.CHECKS, *gpu_processes.CHECKS, *gpu_checks.CHECKS)
 
+# What is asked of GPUs before a job gets them. It says nothing of a GPU at rest that only holds under load.
+GPU = (
+    "gpu_reachable",
+    "gpu_recovery_action",
+    "gpu_ecc_uncorrected",
+    "gpu_row_remap_failed",
+    "gpu_row_remap_pending",
+    "gpu_retired_pages",
+    "gpu_pcie",
+    "gpu_nvlink",
+    "gpu_fabric",
+)
+HEALTHY = (
+    *GPU,
+    "gpu_ecc_corrected",
+    "gpu_row_remap",
+    "gpu_nvlink_errors",
+    "gpu_temperature",
+    "gpu_clock_events",
+    "gpu_persistence",
+    "gpu_vbios",
+    "uptime",
+)
 # What each phase runs where the policy says nothing else.
 PROFILES: Mapping[str, Profile] = {
-    Phase.PROLOG.value: Profile(("gpu_leftover_processes",), 20.0),
-    Phase.EPILOG.value: Profile(("gpu_leftover_processes", "gpu_memory_returned"), 30.0),
+    Phase.PROLOG.value: Profile(("gpu_leftover_processes", *GPU), 20.0),
+    Phase.EPILOG.value: Profile(("gpu_leftover_processes", "gpu_memory_returned", *GPU), 30.0),
     Phase.TASK_PROLOG.value: Profile((), 10.0),
-    Phase.PERIODIC.value: Profile(("uptime",), 60.0),
-    Phase.NAGIOS.value: Profile(("uptime",), 60.0),
-    Phase.APP.value: Profile(("uptime",), 60.0),
-    Phase.REQUEST.value: Profile(("uptime",), 60.0),
+    Phase.PERIODIC.value: Profile(HEALTHY, 60.0),
+    Phase.NAGIOS.value: Profile(HEALTHY, 60.0),
+    Phase.APP.value: Profile(HEALTHY, 60.0),
+    Phase.REQUEST.value: Profile(HEALTHY, 60.0),
 }
 PLUGINS = "heeler.health.checks"
 
