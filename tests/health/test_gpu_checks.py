@@ -166,7 +166,7 @@ def test_gpu_unknown(fake: FakeNvml, name: str, scenario: str, settings: dict[st
 
 def test_no_check_of_gpus_is_without_its_cases() -> None:
     for cases in (GOOD, BAD + WARN):
-        assert {one[0] for one in cases} == CHECKS.keys()  # type: ignore[index]
+        assert {one[0] for one in cases} == CHECKS.keys()
     # Not to be told: a count comes with the first answer of NVML or not at all, and then nothing is read.
     assert {one[0] for one in UNKNOWN} == CHECKS.keys() - {"gpu_count", "gpu_reachable"}
 

@@ -217,7 +217,8 @@ def test_the_job_starts_and_the_node_stays(site: HealthSite, harmless: Callable[
 
 
 def test_a_driver_that_hangs_delays_the_job_by_its_deadline_and_no_more(site: HealthSite) -> None:
-    site.policy("n001", ENFORCED + "timeout_s = 2.0\n")
+    alone = "".join(f'[profiles.{name}]\nchecks = ["gpu_leftover_processes"]\n' for name in ("prolog", "epilog"))
+    site.policy("n001", alone + ENFORCED + "timeout_s = 2.0\n")
     site.nvml["n001"].write("gpus 4\nhang init\n")
     began = time.monotonic()
     job = submit(site, "-w", "n001", command="true")
