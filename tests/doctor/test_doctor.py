@@ -14,7 +14,7 @@ from natsserver import NatsServer
 from slurmfixture import slurm, slurm_cluster
 from slurmsandbox import Sandbox
 
-from heeler.doctor.node_facts import read_cache, read_nvml, read_outbox, read_script, read_scripts
+from heeler.doctor.node_facts import read_cache, read_nvml, read_outbox, read_script, read_scripts, setting_of
 
 __all__ = ["slurm", "slurm_cluster"]
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy/slurm"
@@ -201,3 +201,9 @@ def test_the_outbox_and_the_caches(tmp_path: Path) -> None:
         assert read_cache(path, now_ns).error
     path.write_text(json.dumps({"ts_ns": now_ns - 10**9}))
     assert read_cache(path, now_ns).age_s == 1.0
+
+
+def test_a_setting_of_several_scripts_is_read_in_every_version() -> None:
+    assert setting_of({"Prolog": "/a", "PrologFlags": "Alloc", "PrologSlurmctld": "/x"}, "Prolog") == "/a"
+    assert setting_of({"Prolog[0]": "/a", "Prolog[1]": "/b", "Epilog[0]": "/c"}, "Prolog") == "/a,/b"
+    assert setting_of({"PrologFlags": "Alloc"}, "Prolog") == ""

@@ -50,7 +50,7 @@ def read(name: str, config: Mapping[str, str], nodes: Sequence[Node] | None, pat
     return NodeFacts(
         name=name,
         programs={program: shutil.which(program, path=path) for program in PROGRAMS},
-        scripts={hook: read_scripts(config.get(hook, "")) for hook in HOOKS} if config else {},
+        scripts={hook: read_scripts(setting_of(config, hook)) for hook in HOOKS} if config else {},
         nvml=read_nvml(),
         gres_gpus=own[0].gpus_total if own else None,
         outbox=read_outbox(outbox, time.time_ns()),
@@ -73,6 +73,11 @@ def read_policy(path: Path, node: str) -> tuple[Rules, Policy | None]:
     ]
     shown = str(path) if path.exists() else f"{path} (not there: defaults)"
     return Rules(shown, enforced), site
+
+
+def setting_of(config: Mapping[str, str], name: str) -> str:
+    """Return a setting that may be a list: newer versions show `Prolog[0]`, `Prolog[1]` ..."""
+    return ",".join(value for key, value in config.items() if key.partition("[")[0] == name)
 
 
 def read_scripts(setting: str) -> list[Script]:
