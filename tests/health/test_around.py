@@ -105,6 +105,22 @@ def test_what_nvml_does_not_tell_is_not_told(tmp_path: Path, facts: Any) -> None
     assert len(sent) == 1
 
 
+def gpu(minor: int, **values: Any) -> dict[str, Any]:
+    return {"index": 0, "errors": {}, "values": {"minor": minor, "uuid": UUIDS[minor], **values}}
+
+
+def test_what_the_checks_read_of_gpus_is_enough(tmp_path: Path) -> None:
+    run, sent = around(tmp_path, Phase.PROLOG)
+    run.begin()
+    assert run.probes(["gpus"]) == {}
+    run.learn({"gpus": Read({"gpus": [gpu(2), gpu(5)]}, 1)})
+    assert sent[1].message["uuids"] == [UUIDS[5], UUIDS[2]]
+    divided, told = around(tmp_path / "other", Phase.PROLOG)
+    divided.begin()
+    divided.learn({"gpus": Read({"gpus": [gpu(2, mig={"enabled": True}), gpu(5)]}, 1)})
+    assert len(told) == 1, "Slurm numbers MIG devices too"
+
+
 @pytest.mark.parametrize("job", [Job("7"), None])
 def test_a_job_without_gpus_asks_nvml_for_nothing(tmp_path: Path, job: Job | None) -> None:
     run, sent = around(tmp_path, Phase.PROLOG, job)

@@ -234,6 +234,33 @@ def test_a_gpu_of_the_job_that_is_lost_is_bad_and_another_s_is_not_this_job_s(fa
     assert judged(fake, "gpu_reachable", "2 lost", case(Phase.PROLOG, 3)).outcome is Outcome.OK
 
 
+@pytest.mark.parametrize(
+    ("scenario", "outcome"),
+    [
+        ("1 lost", Outcome.BAD),  # it does not even say its name any more
+        ("gpus 1", Outcome.BAD),
+        ("0 lost", Outcome.OK),  # another job's
+        ("1 error all 16", Outcome.BAD),
+        ("1 error uuid 999", Outcome.UNKNOWN),
+        ("0 error uuid 999", Outcome.OK),
+        ("", Outcome.OK),
+    ],
+)
+def test_a_gpu_of_the_job_that_is_known_by_name_and_does_not_answer(
+    fake: FakeNvml, scenario: str, outcome: Outcome
+) -> None:
+    found = judged(
+        fake, "gpu_reachable", f"gpus 2\n0 uuid GPU-a\n1 uuid GPU-b\n{scenario}", case(Phase.PROLOG, uuids=("GPU-b",))
+    )
+    assert found.outcome is outcome
+    assert found.gpus == (("GPU-b",) if outcome is Outcome.BAD else ())
+
+
+def test_a_mig_device_that_is_not_found_by_name_proves_nothing(fake: FakeNvml) -> None:
+    about = case(Phase.PROLOG, uuids=("MIG-GPU-a/7/0",))
+    assert judged(fake, "gpu_reachable", "gpus 1\n0 uuid GPU-a", about).outcome is Outcome.UNKNOWN
+
+
 def test_numbers_of_a_job_on_divided_gpus_are_not_believed(fake: FakeNvml) -> None:
     scenario = "gpus 2\n0 mig 1g.10gb 7 0"
     assert judged(fake, "gpu_reachable", scenario, case(Phase.PROLOG, 1)).outcome is Outcome.UNKNOWN

@@ -121,6 +121,42 @@ def test_an_operators_drain_outlives_a_failing_prolog(site: HealthSite) -> None:
     assert "left as it is" in run["why"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "check"),
+    [
+        ("0 lost", "gpu_reachable"),
+        ("1 ecc_uncorrected_volatile 2", "gpu_ecc_uncorrected"),
+        ("0 remap_failed 1", "gpu_row_remap_failed"),
+    ],
+)
+def test_a_broken_gpu_of_this_job_drains_the_node(site: HealthSite, fault: str, check: str) -> None:
+    site.policy("n001", f'[checks.{check}]\nenforce = ["prolog"]\n')
+    site.nvml["n001"].add(fault)
+    job = submit(site)
+    ran(site, job, "n002")
+    node = site.slurm.node("n001")
+    assert "DRAIN" in node.flags
+    assert (node.reason or "").startswith(f"heeler:prolog:{check}: ")
+    assert site.run_of("n001", "prolog", job)["reason"] == node.reason
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known before", "not known"])
+@pytest.mark.parametrize("fault", ["3 lost", "3 ecc_uncorrected_volatile 2", "3 hang all"])
+def test_a_broken_gpu_of_another_job_keeps_this_one_from_nothing(site: HealthSite, fault: str, *, known: bool) -> None:
+    checks = ("gpu_reachable", "gpu_ecc_uncorrected")
+    site.policy("n001", "".join(f'[checks.{check}]\nenforce = ["prolog"]\n' for check in checks))
+    if known:
+        ran(site, submit(site, "-w", "n001", command="true"), "n001")
+        site.run_of("n001", "epilog")
+    site.nvml["n001"].add(fault)
+    began = time.monotonic()
+    job = submit(site, "-w", "n001", command="true")
+    run = site.run_of("n001", "prolog", job)
+    ran(site, job, "n001")
+    assert (run["verdict"], "DRAIN" in site.slurm.node("n001").flags) == ("pass", False)
+    assert time.monotonic() - began < 25
+
+
 def broken_policy(site: HealthSite) -> None:
     (site.folder / "n001/health.toml").write_text("[[[ this is no TOML")
 

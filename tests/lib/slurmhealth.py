@@ -122,7 +122,7 @@ class HealthSite:
     def sent(self, node: str, kind: str) -> list[dict[str, Any]]:
         """Return the messages of a type that a node has left for the bus, in order."""
         found = []
-        for path in sorted((self.folder / node / "outbox").glob("*.msg")):
+        for path in sorted((self.folder / node / "outbox").glob("[0-9]*.msg")):  # a dot: still being written
             letter = msgpack.unpackb(path.read_bytes())
             if letter["type"] == f"{kind}/1":
                 found.append(decode(kind, letter["data"]))

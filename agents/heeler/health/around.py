@@ -6,7 +6,7 @@ the checks, and the event is told again with them.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from heeler.health import gpu_map
 from heeler.health.breaker import Breaker
 from heeler.health.epilog import Cleared, KillSettings, clear
 from heeler.health.gpu_processes import PROCESSES
+from heeler.health.gpu_read import GPUS
 from heeler.health.judging import Result
 from heeler.health.model import Case, Context, Job, Phase, Probe, ProbeError, Unread
 from heeler.health.outbox import Letter
@@ -136,17 +137,19 @@ class Around:
         facts = None if isinstance(read.facts, Unread) else read.facts
         return clear(facts, self.case.job, self.policy.leftovers, until, self.context.root)
 
-    def probes(self) -> dict[str, tuple[Probe, list[Any]]]:
-        """Return what has to be read beside the checks."""
-        return {MINORS.name: (MINORS, [])} if self.asks_nvml else {}
+    def probes(self, asked: Collection[str] = ()) -> dict[str, tuple[Probe, list[Any]]]:
+        """Return what has to be read beside the checks, whose probes are asked for already."""
+        return {MINORS.name: (MINORS, [])} if self.asks_nvml and GPUS.name not in asked else {}
 
     def learn(self, read: Mapping[str, Read]) -> None:
         """Take the UUIDs that NVML told meanwhile, keep them for the next run, and tell the event again."""
-        job, found = self.case.job, read.get(MINORS.name)
-        if job is None or job.gpu_minors is None or found is None or not isinstance(found.facts, dict):
+        job = self.case.job
+        if not self.asks_nvml or job is None or job.gpu_minors is None:
             return
-        gpu_map.keep(self._cache, self.origin.boot, found.facts)
-        uuids = gpu_map.uuids_of(job.gpu_minors, found.facts)
+        found = _minors(read)
+        if found:
+            gpu_map.keep(self._cache, self.origin.boot, found)
+        uuids = gpu_map.uuids_of(job.gpu_minors, found)
         if uuids is not None:
             self._tell(replace(job, gpu_uuids=uuids))
 
@@ -178,6 +181,17 @@ class Around:
     @property
     def _cache(self) -> Path:
         return self.policy.cache / "gpus.json"
+
+
+def _minors(read: Mapping[str, Read]) -> dict[int, str]:
+    """Return minor -> UUID as the checks' own reading of the GPUs has it, or the one beside them."""
+    gpus, minors = read.get(GPUS.name), read.get(MINORS.name)
+    if gpus is not None and isinstance(gpus.facts, dict):
+        values = [gpu["values"] for gpu in gpus.facts["gpus"]]
+        if any((one.get("mig") or {}).get("enabled") for one in values):
+            return {}
+        return {one["minor"]: one["uuid"] for one in values if "minor" in one and "uuid" in one}
+    return minors.facts if minors is not None and isinstance(minors.facts, dict) else {}
 
 
 def drains(run: Run, policy: Policy, breaker: Breaker) -> Result | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heeler.health.gpu_judging import Flaw, Gpu, Missing, all_gpus, each_gpu
+from heeler.health.gpu_judging import Flaw, Gpu, Missing, all_gpus, each_gpu, indices
 from heeler.health.gpu_read import GPUS, HUNG, LOST, RESET, UNSUPPORTED
 from heeler.health.model import Case, Check, Evidence, NoSettings, Outcome, Phase, Verdict, bad, ok, unknown, warn
 
@@ -35,10 +35,13 @@ def judge_count(facts: Facts, settings: CountSettings, case: Case) -> Verdict:
 def judge_reachable(facts: Facts, _settings: NoSettings, case: Case) -> Verdict:
     """Say whether each GPU answers, and around a job whether all of the job's are there."""
     job = case.job
-    if job is not None and job.gpu_minors is not None and job.gpu_uuids is None:
+    absent = None
+    if job is not None and job.gpu_uuids is not None:
+        absent = _absent_uuids(facts, job.gpu_uuids)
+    elif job is not None and job.gpu_minors is not None:
         absent = _absent_minors(facts, job.gpu_minors)
-        if absent is not None:
-            return absent
+    if absent is not None:
+        return absent
 
     def look(gpu: Gpu) -> Flaw | None:
         state = gpu.errors.get("uuid") or next((why for why in gpu.errors.values() if why in (LOST, HUNG, RESET)), None)
@@ -52,6 +55,25 @@ def judge_reachable(facts: Facts, _settings: NoSettings, case: Case) -> Verdict:
         return Flaw(words.get(state, state), gpu.seen("state", state))
 
     return each_gpu(facts, case, look, "{} GPUs answer")
+
+
+def _absent_uuids(facts: Facts, uuids: tuple[str, ...]) -> Verdict | None:
+    """Say what is wrong where not all of the job's GPUs answer by name. One that is lost does not even say that."""
+    gpus = all_gpus(facts)
+    known = {gpu.uuid for gpu in gpus} | {
+        uuid for gpu in gpus for uuid in (gpu.values.get("mig") or {}).get("uuids", ())
+    }
+    absent = [uuid for uuid in uuids if uuid not in known]
+    if not absent:
+        return None
+    silent = [gpu for gpu in gpus if gpu.uuid is None]
+    states = sorted({gpu.errors.get("uuid", "not read") for gpu in silent})
+    seen = [Evidence("uuid", ", ".join(states) or None, uuid, gpu_uuid=uuid) for uuid in absent]
+    # A MIG device has had names of two forms, so that one is not found proves nothing.
+    if not set(states) <= {LOST, HUNG, RESET} or any(uuid.startswith("MIG-") for uuid in absent):
+        return unknown(f"{', '.join(absent)} of this job can't be told from GPUs that do not say their name", *seen)
+    words = f"GPU {indices(silent)} is {' or '.join(states)}" if silent else f"{facts['count']} others answer"
+    return bad(f"{', '.join(absent)} of this job does not answer: {words}", *seen)
 
 
 def _absent_minors(facts: Facts, minors: tuple[int, ...]) -> Verdict | None:

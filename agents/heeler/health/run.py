@@ -97,7 +97,8 @@ def _run(
     around.begin()
     cleared = around.clear()
     chosen, without = checks
-    asked = {**_asked(chosen, policy), **around.probes()}
+    asked = _asked(chosen, policy)
+    asked |= around.probes(asked)
     read = run_probes(asked, around.context, min(time.monotonic() + checks_s, around.probes_deadline))
     around.learn(read)
     case = around.case
