@@ -5,15 +5,17 @@ from importlib.metadata import entry_points
 
 from heeler.bus import ConfigError
 from heeler.health import gpu_checks, gpu_processes, uptime
+from heeler.health.checks import xid
 from heeler.health.model import Check, Phase
 from heeler.health.policy import Profile
 
-CHECKS: tuple[Check, ...] = (*uptime.CHECKS, *gpu_processes.CHECKS, *gpu_checks.CHECKS)
+CHECKS: tuple[Check, ...] = (*uptime.CHECKS, *gpu_processes.CHECKS, *gpu_checks.CHECKS, *xid.CHECKS)
 
 # What is asked of GPUs before a job gets them. It says nothing of a GPU at rest that only holds under load.
 GPU = (
     "gpu_reachable",
     "gpu_recovery_action",
+    "gpu_xid",
     "gpu_ecc_uncorrected",
     "gpu_row_remap_failed",
     "gpu_row_remap_pending",
