@@ -7,7 +7,7 @@ import pytest
 from healthkit import check_of, machine, run
 
 from heeler.health.checks import cpu, memory
-from heeler.health.checks.cpu import ClocksourceSettings, CpuFrequencySettings, CpuOnlineSettings, UptimeSettings
+from heeler.health.checks.cpu import ClocksourceSettings, CpuFrequencySettings, CpuOnlineSettings
 from heeler.health.checks.memory import BuddyinfoSettings, MemoryEccSettings, MemorySizeSettings, parse_module
 from heeler.health.model import Check, Outcome, Verdict
 
@@ -121,23 +121,6 @@ def test_clocksource_bad_says_which_there_are(tmp_path: Path) -> None:
 def test_clocksource_unknown_without_the_file_or_text(tmp_path: Path) -> None:
     assert run(check("clocksource"), tmp_path / "none").outcome is Outcome.UNKNOWN
     assert run(check("clocksource"), clock(tmp_path, "\n")).outcome is Outcome.UNKNOWN
-
-
-# uptime
-
-
-def test_uptime_good_bad_and_unknown(tmp_path: Path) -> None:
-    def after(text: str) -> Outcome:
-        return run(check("uptime"), machine(tmp_path, {"proc/uptime": text})).outcome
-
-    assert after("601.0 1.0\n") is Outcome.OK
-    assert after("600.0 1.0\n") is Outcome.WARN
-    assert after("\n") is Outcome.UNKNOWN
-    assert after("soon\n") is Outcome.UNKNOWN
-
-
-def test_uptime_of_this_machine() -> None:
-    assert run(check("uptime"), "/", UptimeSettings(min_s=0.0)).outcome is Outcome.OK
 
 
 # memory_size

@@ -5,11 +5,38 @@ from importlib.metadata import entry_points
 
 from heeler.bus import ConfigError
 from heeler.health import gpu_checks, gpu_processes, uptime
-from heeler.health.checks import xid
+from heeler.health.checks import (
+    access,
+    cpu,
+    infiniband,
+    kernel_log,
+    memory,
+    pcie,
+    process,
+    slurm,
+    software,
+    storage,
+    xid,
+)
 from heeler.health.model import Check, Phase
 from heeler.health.policy import Profile
 
-CHECKS: tuple[Check, ...] = (*uptime.CHECKS, *gpu_processes.CHECKS, *gpu_checks.CHECKS, *xid.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *uptime.CHECKS,
+    *gpu_processes.CHECKS,
+    *gpu_checks.CHECKS,
+    *xid.CHECKS,
+    *kernel_log.CHECKS,
+    *process.CHECKS,
+    *cpu.CHECKS,
+    *memory.CHECKS,
+    *infiniband.CHECKS,
+    *pcie.CHECKS,
+    *storage.CHECKS,
+    *software.CHECKS,
+    *slurm.CHECKS,
+    *access.CHECKS,
+)
 
 # What is asked of GPUs before a job gets them. It says nothing of a GPU at rest that only holds under load.
 GPU = (

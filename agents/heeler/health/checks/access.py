@@ -125,13 +125,13 @@ def judge_ssh_connection(facts: Any, settings: SshConnectionSettings, _case: Cas
 
 
 def parse_keys(text: str) -> dict[str, str]:
-    """Return fingerprint -> type of the public keys in a text."""
+    """Return fingerprint -> type of the public keys in a text. Raises ProbeError for one that is cut."""
     found = {}
     for kind, blob in _KEY.findall(text):
         try:
             raw = base64.b64decode(blob, validate=True)
         except ValueError:
-            continue
+            raise ProbeError("unreadable", f"no public key: {kind} {blob[:40]}...") from None
         digest = base64.b64encode(hashlib.sha256(raw).digest()).decode().rstrip("=")
         found[f"SHA256:{digest}"] = kind
     return found
@@ -152,7 +152,7 @@ def read_ssh_certs(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
 
 
 def judge_ssh_certs(facts: Any, settings: SshCertsSettings, _case: Case) -> Verdict:
-    """Bad: FreeIPA does not know the host, or has a key that the host does not. Unknown: one of both does not answer."""
+    """Bad: FreeIPA does not know the host, or has a key that the host has not. Unknown: one does not answer."""
     found, one = Findings(), facts["hosts"][settings.host]
     if not one["listed"]:
         found.bad(f"FreeIPA does not know {settings.host}", Evidence("host", None, device=settings.host))
@@ -210,7 +210,7 @@ def judge_password_status(facts: Any, settings: PasswordStatusSettings, _case: C
 
 
 def read_access(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
-    """What the kernel says when a child that has become the user asks it for access."""
+    """Ask the kernel, in a child that has become the user for good."""
     found = [
         {"path": one.path, "user": one.user, "operation": one.operation, **_try(context, one)}
         for one in dict.fromkeys(asked)

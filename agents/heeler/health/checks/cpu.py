@@ -1,13 +1,13 @@
-"""Checks of processors and of the clock: frequency, governor, clock source, time since boot."""
+"""Checks of processors and of the clock: frequency, governor, how many are online, source of time."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heeler.health.checks.files import as_int, maybe, maybe_int, maybe_names, names_in, read_text, uptime_s
+from heeler.health.checks.files import as_int, maybe, maybe_int, maybe_names, names_in, read_text
 from heeler.health.checks.findings import Findings
-from heeler.health.model import Case, Check, Context, Evidence, Probe, Verdict, bad, ok, unknown, warn
+from heeler.health.model import Case, Check, Context, Evidence, Probe, Verdict, bad, ok, unknown
 
 _CPUS = "sys/devices/system/cpu"
 _KHZ = 1000.0
@@ -33,13 +33,6 @@ class ClocksourceSettings:
     """Which clock the kernel uses."""
 
     expected: tuple[str, ...] = ("tsc", "arch_sys_counter")  # any of them
-
-
-@dataclass(frozen=True, slots=True)
-class UptimeSettings:
-    """Time since boot."""
-
-    min_s: float = 600.0
 
 
 def read_cpus(context: Context, _asked: Sequence[Any]) -> dict[str, Any]:
@@ -136,20 +129,6 @@ def judge_clocksource(facts: Any, settings: ClocksourceSettings, _case: Case) ->
     return ok(current, shown)
 
 
-def read_uptime(context: Context, _asked: Sequence[Any]) -> dict[str, Any]:
-    """/proc/uptime."""
-    return {"uptime_s": uptime_s(context)}
-
-
-def judge_uptime(facts: Any, settings: UptimeSettings, _case: Case) -> Verdict:
-    """Warn: the node came up a short time ago."""
-    up_s = facts["uptime_s"]
-    shown = Evidence("uptime", up_s, settings.min_s, "s")
-    if up_s <= settings.min_s:
-        return warn(f"up for only {up_s:.0f} s", shown, uptime_s=up_s)
-    return ok(f"up for {up_s:.0f} s", shown, uptime_s=up_s)
-
-
 @dataclass(frozen=True, slots=True)
 class CpuOnlineSettings:
     """How many processors there should be."""
@@ -206,12 +185,5 @@ CHECKS = (
         Probe("clocksource", read_clocksource, timeout_s=3.0),
         judge_clocksource,
         ClocksourceSettings,
-    ),
-    Check(
-        "uptime",
-        "The node has been up long enough.",
-        Probe("uptime", read_uptime, timeout_s=3.0),
-        judge_uptime,
-        UptimeSettings,
     ),
 )

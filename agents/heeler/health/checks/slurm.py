@@ -104,7 +104,7 @@ def read_node_state(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
 
 
 def judge_node_slurm_state(facts: Any, settings: NodeSlurmStateSettings, case: Case) -> Verdict:
-    """Warn: the node is out of service for jobs: down, drained, in maintenance ... Bad: by the states of the settings."""
+    """Warn: the node is out of service for jobs: down, drained, in maintenance ... Bad: by the settings."""
     found = Findings()
     one = facts["nodes"][settings.node or case.node]
     said = "+".join((one["base"], *one["flags"]))

@@ -238,15 +238,14 @@ def judge_fabric_manager(facts: Any, settings: FabricManagerSettings, _case: Cas
         return unknown("whether there are NVSwitches can't be read")
     if facts["switches"]:
         _judge_service(settings.service, facts["services"], 0, found)
-    return found.verdict(
-        f"{facts['switches']} NVSwitches, {settings.service} active" if facts["switches"] else "no NVSwitch"
-    )
+    well = f"{facts['switches']} NVSwitches, {settings.service} active" if facts["switches"] else "no NVSwitch"
+    return found.verdict(well)
 
 
 _REPO = re.compile(r"^Repo-id\s*:\s*(\S+)", re.MULTILINE)
 _FAILED_REPO = re.compile(
     r"(?:Failed to (?:download metadata|synchronize cache) for repo|"
-    r"Errors during downloading metadata for repository|Failed loading|Failure: repodata/repomd.xml from) '?([\w.:-]+)'?"
+    r"Errors during downloading metadata for repository|Failure: repodata/repomd.xml from) '?([\w.:-]+)'?"
 )
 
 

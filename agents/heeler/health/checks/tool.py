@@ -19,6 +19,7 @@ MOST_BYTES = 16 << 20
 GRACE_S = 1.0  # for pipes that a tool's own children hold open
 MARGIN_S = 0.2
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MACHINE = Path("/")
 NOT_FOUND, NOT_RUN = 127, 126  # what a wrapper says when the real tool is missing or can't be started
 # Variables that change what tools of Slurm print; a prolog's environment has some.
 STEERING = ("SLURM_", "SQUEUE_", "SINFO_", "SCONTROL_", "SACCT_")
@@ -141,9 +142,10 @@ def _drain(process: subprocess.Popen[bytes], deadline: float, most: int) -> tupl
 
 
 def _path(context: Context) -> str:
-    if context.path is not None:
-        return context.path
-    own = context.env.get("PATH", os.environ.get("PATH", ""))
+    """Return where tools are looked for. A prolog has no PATH, and cron one without sbin."""
+    own = context.path or context.env.get("PATH", os.environ.get("PATH", ""))
+    if context.root != _MACHINE and context.path:
+        return own  # a folder that stands for a machine has no tools but its own
     return f"{own}:{SYSTEM_PATH}" if own else SYSTEM_PATH
 
 
