@@ -85,7 +85,7 @@ def certs(root: Path, ipa: str, scan: str, rc: int = 0) -> Verdict:
 
 def test_ssh_certs_good(tmp_path: Path) -> None:
     verdict = certs(
-        tmp_path, HOST, f"# n1:22 SSH-2.0\nn1 {RSA}\nn1 {ED}\nn1 ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbml\n"
+        tmp_path, HOST, f"# n1:22 SSH-2.0\nn1 {RSA}\nn1 {ED}\nn1 ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlz\n"
     )
     assert verdict.outcome is Outcome.OK
 
