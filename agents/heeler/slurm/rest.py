@@ -48,7 +48,7 @@ class Rest:
     token_file: str | None = None
     ca_file: str | None = None
     _versions: dict[str, int] = field(default_factory=dict)
-    _open: HTTPConnection | None = None
+    _open: socket.socket | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def version(self, api: str, timeout_s: float) -> str:
@@ -71,8 +71,10 @@ class Rest:
         alarm.start()
         try:
             connection = self._connection(timeout_s)
+            connection.connect()
             with self._lock:
-                self._open = connection
+                # Its own: a connection that closes after the answer hands the socket over to the answer.
+                self._open = connection.sock
             try:
                 return self._exchange(connection, path)
             finally:
@@ -89,9 +91,9 @@ class Rest:
     def cancel(self) -> None:
         """End the question that is under way, from another thread."""
         with self._lock:
-            if self._open is not None and self._open.sock is not None:
+            if self._open is not None:
                 with contextlib.suppress(OSError):
-                    self._open.sock.shutdown(socket.SHUT_RDWR)
+                    self._open.shutdown(socket.SHUT_RDWR)
 
     def _exchange(self, connection: HTTPConnection, path: str) -> bytes:
         connection.request("GET", path, headers=self._headers())
