@@ -152,6 +152,8 @@ def cluster_state_maximal() -> dict[str, Any]:
         "source": "squeue --json",
         "slurm_version": "24.11.5",
         "duration_ns": U64_MAX,
+        "unreadable": {"jobs": 2},
+        "outages": {"jobs": "squeue: exit status 1", "users": "sacctmgr: no answer in 300 s"},
     }
 
 

@@ -12,7 +12,7 @@ from heard import running
 from slurmdata import answer, job_row, node_row, recorded
 from waiting import until
 
-from heeler.bus import Bus, Consumer, ConsumerSpec, Delivery, decode
+from heeler.bus import Bus, Consumer, ConsumerSpec, Delivery, decode, encode, subjects
 from heeler.slurm import partitions
 from heeler.slurm.agent import Agent
 from heeler.slurm.clients import Clients
@@ -126,6 +126,60 @@ async def test_one_answer_feeds_events_and_tables(bus: Bus, fake: FakeSlurm) -> 
     assert found["nodes"]["columns"]["gpus"] == [8]
     assert len(await tables(bus)) == 2, "one a minute, however often is polled"
     assert (await bus.js.stream_info("EVENTS")).state.messages == 2
+
+
+async def clusters(bus: Bus) -> list[dict[str, Any]]:
+    """Return the newest ClusterState."""
+    message = await bus.js.get_last_msg("AGENTS", f"heeler.v1.{bus.cluster}.slurm.cluster.slurm")
+    return [decode("ClusterState", message.data or b"")]
+
+
+async def test_an_outage_a_partial_answer_and_an_empty_cluster_are_three_things(bus: Bus, fake: FakeSlurm) -> None:
+    fake.says("squeue", answer(jobs=[]))
+    broken: list[Exception] = []
+
+    def give() -> Table:
+        if broken:
+            raise broken[0]
+        return table_of("partitions", ROWS, unreadable=[Unreadable(None, "odd")])
+
+    agent = agent_with(bus, fake, collector(give))
+    await agent.once()
+    await agent.once()
+    (state,) = await clusters(bus)
+    assert (state["controller"], state["jobs"]) == ("up", 0), "empty"
+    assert state["unreadable"] == {"partitions": 1}
+    assert "outages" not in state
+    fake.says("squeue", answer(jobs=[job_row(), job_row("x")]))
+    broken.append(ParseError("Slurm reports errors", "db down"))
+    await agent.once()
+    await agent.once()
+    (state,) = await clusters(bus)
+    assert (state["controller"], state["jobs"], state["unreadable"]["jobs"]) == ("up", 1, 1), "partial"
+    assert "db down" in state["outages"]["partitions"]
+    fake.says("squeue", "", err=UNABLE, rc=1)
+    await agent.once()
+    (state,) = await clusters(bus)
+    assert (state["controller"], state["jobs"]) == ("down", 1), "what is known stays"
+    assert "Unable to contact" in state["outages"]["jobs"]
+
+
+async def test_a_prolog_brings_the_next_question_for_jobs_forward_and_a_thousand_bring_one(
+    bus: Bus, fake: FakeSlurm
+) -> None:
+    agent = agent_with(bus, fake)
+    agent.turns["jobs"].interval_s = 3600.0
+    async with running(agent):
+        await until(lambda: agent.counts.get("slurm_answers_total.jobs", 0) == 1)
+        await asyncio.sleep(0.5)
+        for number in range(1000):
+            node = f"n{number}"
+            event = {"v": 1, "cluster": bus.cluster, "node": node, "ts": 5, "boot": "b", "seq": 1, "event": "started"}
+            payload = encode("PrologEvent", {**event, "job_id": "7"})
+            await bus.publish(subjects.prolog_event(bus.cluster, node), "PrologEvent", payload)
+        await until(lambda: agent.counts.get("slurm_answers_total.jobs", 0) == 2)
+        await asyncio.sleep(1.0)
+        assert agent.counts["slurm_answers_total.jobs"] == 2
 
 
 async def test_a_bug_in_one_collector_ends_no_other(bus: Bus, fake: FakeSlurm) -> None:

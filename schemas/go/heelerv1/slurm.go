@@ -85,6 +85,10 @@ type ClusterState struct {
 	Source        string  `msg:"source,omitempty"`
 	SlurmVersion  string  `msg:"slurm_version,omitempty"`
 	DurationNS    *uint64 `msg:"duration_ns,omitempty"`
+	// Unreadable counts rows of the last answers that could not be read, by table.
+	Unreadable map[string]uint64 `msg:"unreadable,omitempty,allownil"`
+	// Outages says why a table's last question was not answered.
+	Outages map[string]string `msg:"outages,omitempty,allownil"`
 }
 
 // ControllerState is up, down or unknown.

@@ -10,8 +10,8 @@ import (
 func (z *ClusterState) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(12)
-	var zb0001Mask uint16 /* 12 bits */
+	zb0001Len := uint32(14)
+	var zb0001Mask uint16 /* 14 bits */
 	_ = zb0001Mask
 	if z.Why == "" {
 		zb0001Len--
@@ -40,6 +40,14 @@ func (z *ClusterState) MarshalMsg(b []byte) (o []byte, err error) {
 	if z.DurationNS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x800
+	}
+	if z.Unreadable == nil {
+		zb0001Len--
+		zb0001Mask |= 0x1000
+	}
+	if z.Outages == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2000
 	}
 	// variable map header, size zb0001Len
 	o = append(o, 0x80|uint8(zb0001Len))
@@ -110,6 +118,24 @@ func (z *ClusterState) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendNil(o)
 			} else {
 				o = msgp.AppendUint64(o, *z.DurationNS)
+			}
+		}
+		if (zb0001Mask & 0x1000) == 0 { // if not omitted
+			// string "unreadable"
+			o = append(o, 0xaa, 0x75, 0x6e, 0x72, 0x65, 0x61, 0x64, 0x61, 0x62, 0x6c, 0x65)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Unreadable)))
+			for za0001, za0002 := range z.Unreadable {
+				o = msgp.AppendString(o, za0001)
+				o = msgp.AppendUint64(o, za0002)
+			}
+		}
+		if (zb0001Mask & 0x2000) == 0 { // if not omitted
+			// string "outages"
+			o = append(o, 0xa7, 0x6f, 0x75, 0x74, 0x61, 0x67, 0x65, 0x73)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Outages)))
+			for za0003, za0004 := range z.Outages {
+				o = msgp.AppendString(o, za0003)
+				o = msgp.AppendString(o, za0004)
 			}
 		}
 	}
@@ -254,6 +280,72 @@ func (z *ClusterState) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					return
 				}
 			}
+		case "unreadable":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Unreadable = nil
+			} else {
+				var zb0003 uint32
+				zb0003, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Unreadable")
+					return
+				}
+				if z.Unreadable == nil {
+					z.Unreadable = make(map[string]uint64, zb0003)
+				} else if len(z.Unreadable) > 0 {
+					clear(z.Unreadable)
+				}
+				for zb0003 > 0 {
+					var za0002 uint64
+					zb0003--
+					var za0001 string
+					za0001, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Unreadable")
+						return
+					}
+					za0002, bts, err = msgp.ReadUint64Bytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Unreadable", za0001)
+						return
+					}
+					z.Unreadable[za0001] = za0002
+				}
+			}
+		case "outages":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Outages = nil
+			} else {
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Outages")
+					return
+				}
+				if z.Outages == nil {
+					z.Outages = make(map[string]string, zb0004)
+				} else if len(z.Outages) > 0 {
+					clear(z.Outages)
+				}
+				for zb0004 > 0 {
+					var za0004 string
+					zb0004--
+					var za0003 string
+					za0003, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Outages")
+						return
+					}
+					za0004, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Outages", za0003)
+						return
+					}
+					z.Outages[za0003] = za0004
+				}
+			}
 		default:
 			bts, err = msgp.Skip(bts)
 			if err != nil {
@@ -291,6 +383,20 @@ func (z *ClusterState) Msgsize() (s int) {
 		s += msgp.NilSize
 	} else {
 		s += msgp.Uint64Size
+	}
+	s += 11 + msgp.MapHeaderSize
+	if z.Unreadable != nil {
+		for za0001, za0002 := range z.Unreadable {
+			_ = za0002
+			s += msgp.StringPrefixSize + len(za0001) + msgp.Uint64Size
+		}
+	}
+	s += 8 + msgp.MapHeaderSize
+	if z.Outages != nil {
+		for za0003, za0004 := range z.Outages {
+			_ = za0004
+			s += msgp.StringPrefixSize + len(za0003) + msgp.StringPrefixSize + len(za0004)
+		}
 	}
 	return
 }

@@ -312,6 +312,8 @@ class ClusterState(TypedDict, total=False):
     source: str
     slurm_version: str
     duration_ns: int
+    unreadable: dict[str, int]
+    outages: dict[str, str]
 
 
 class SlurmTable(TypedDict, total=False):
@@ -811,6 +813,8 @@ SHAPES: Final[dict[str, Obj]] = {
             'source': Str(0),
             'slurm_version': Str(0),
             'duration_ns': Int(0, None),
+            'unreadable': Map(Int(0, None)),
+            'outages': Map(Str(0)),
         },
         ['cluster', 'controller', 'feed', 'ts', 'v'],
     ),
