@@ -9,7 +9,7 @@ import pytest
 from heeler.bus import ConfigError
 from heeler.health.judging import Result
 from heeler.health.model import Case, Check, Outcome, Phase, Probe, Verdict, ok
-from heeler.health.policy import Policy, Profile, load_policy, make_policy, plugins_of
+from heeler.health.policy import Policy, Profile, make_policy, plugins_of, read_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def faults(table: dict[str, Any]) -> list[str]:
 
 
 def test_without_a_file_the_defaults_hold_and_nothing_is_enforced(tmp_path: Path) -> None:
-    found = load_policy(tmp_path / "none.toml", "n001", CHECKS, PROFILES)
+    found = policy(read_policy(tmp_path / "none.toml"))
     run, without = found.chosen(["prolog"])
     assert [one.check.name for one in run] == ["count", "plain"]
     assert run[0].settings == CountSettings()
@@ -159,7 +159,9 @@ def test_a_file_that_is_no_toml_names_itself(tmp_path: Path) -> None:
     path = tmp_path / "health.toml"
     path.write_bytes(b"checks = [\xff")
     with pytest.raises(ConfigError, match=r"health\.toml"):
-        load_policy(path, "n001", CHECKS, PROFILES)
-    assert plugins_of(path) == ()
-    path.write_text('plugins = ["mine", 3]')
-    assert plugins_of(path) == ("mine",)
+        read_policy(path)
+
+
+def test_plug_ins_are_named_as_texts() -> None:
+    assert plugins_of({"plugins": ["mine", 3]}) == ("mine",)
+    assert plugins_of({"plugins": 3}) == plugins_of({}) == ()

@@ -40,6 +40,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--id", help="id of the run")
     run.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
     run.set_defaults(action=_run)
+    tell = commands.add_parser("report", help="tell the bus what another script has found")
+    tell.add_argument("--check", required=True, metavar="NAME")
+    tell.add_argument("--outcome", required=True, choices=["ok", "warn", "bad", "unknown"])
+    tell.add_argument("--why", required=True, help="one sentence for people")
+    tell.add_argument("--mode", choices=[phase.value for phase in Phase], default=Phase.APP.value)
+    tell.add_argument("--node", help="this one otherwise")
+    tell.add_argument("--job", help="id of the job; SLURM_JOB_ID otherwise")
+    tell.set_defaults(action=_report)
     show = commands.add_parser("list", help="list the checks")
     show.set_defaults(action=_list)
     explain = commands.add_parser("explain", help="say what a check does and its settings")
@@ -49,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     policy.add_argument("what", choices=["check", "print"])
     policy.add_argument("--node", help="as this node has it")
     policy.set_defaults(action=_policy)
-    for each in (run, show, explain, policy):
+    for each in (run, tell, show, explain, policy):
         each.add_argument("--policy", type=Path, default=PATH, metavar="FILE", help=f"policy ({PATH})")
     return parser
 
@@ -69,6 +77,14 @@ def _run(args: argparse.Namespace) -> int:
         args.root,
     )
     return health_run(wanted, os.environ)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from heeler.health.external import Told, tell  # noqa: PLC0415
+    from heeler.health.model import Outcome  # noqa: PLC0415
+
+    told = Told(args.check, Outcome(args.outcome), args.why, Phase(args.mode), args.policy, args.node, args.job)
+    return tell(told, os.environ)
 
 
 def _site(args: argparse.Namespace) -> Policy:

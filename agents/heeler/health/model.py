@@ -163,6 +163,11 @@ class NoSettings:
     """A check without settings."""
 
 
+@dataclass(frozen=True, slots=True)
+class NotBuilt:
+    """The settings of a check that nobody knows: whatever a policy says of it is left alone."""
+
+
 Judge = Callable[[Any, Any, Case], Verdict]
 
 

@@ -28,7 +28,7 @@ from heeler.bus import ConfigError
 from heeler.engine.config import build
 from heeler.health.epilog import KillSettings
 from heeler.health.judging import Chosen, Result
-from heeler.health.model import Check, Outcome, Phase
+from heeler.health.model import Check, NotBuilt, Outcome, Phase
 
 T = TypeVar("T")
 PATH = Path("/etc/heeler/health.toml")
@@ -125,27 +125,21 @@ class Policy:
         return phase in self.rules[name].enforce
 
 
-def load_policy(path: Path, node: str, checks: Sequence[Check], defaults: Mapping[str, Profile]) -> Policy:
-    """Return the policy of a file for one node; the built-in one where there is no file. Raises ConfigError."""
+def read_policy(path: Path) -> dict[str, Any]:
+    """Return the tables of a policy; empty where there is no file: then the defaults hold. Raises ConfigError."""
     try:
-        raw = path.read_bytes()
+        return tomllib.loads(path.read_bytes().decode())
     except FileNotFoundError:
-        raw = b""
+        return {}
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}") from None
-    try:
-        table = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
         raise ConfigError(f"{path}: {err}") from None
-    return make_policy(table, node, checks, defaults)
 
 
-def plugins_of(path: Path) -> tuple[str, ...]:
-    """Return the plug-ins that a policy names, without a look at anything else of it; none where it can't be read."""
-    try:
-        names = tomllib.loads(path.read_text()).get("plugins", [])
-    except (OSError, ValueError):
-        return ()
+def plugins_of(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the plug-ins that a policy names."""
+    names = table.get("plugins", [])
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
@@ -220,7 +214,7 @@ def _rule(check: Check, table: Mapping[str, Any], faults: list[str]) -> Rule:
     settings: Any = None
     try:
         rest = {key: value for key, value in table.items() if key not in _ABOUT_A_CHECK}
-        settings = build(check.settings, rest, where)
+        settings = None if check.settings is NotBuilt else build(check.settings, rest, where)
     except ConfigError as err:
         # A check that means nothing without settings is no fault as long as nobody gives it any.
         if table or not check.needs_settings:

@@ -16,10 +16,11 @@ from heeler.bus import ConfigError
 from heeler.health import letters, report
 from heeler.health.around import MARK_S, Around, Origin
 from heeler.health.breaker import read_breaker
+from heeler.health.broken import stand_ins
 from heeler.health.judging import Chosen, Result, judge_all, off
 from heeler.health.model import Case, Check, Context, Phase, Probe
 from heeler.health.outbox import Letter, Outbox, OutboxError
-from heeler.health.policy import Policy, load_policy, plugins_of
+from heeler.health.policy import Policy, make_policy, plugins_of, read_policy
 from heeler.health.runner import run_probes
 from heeler.health.slurm_env import job_of, node_of
 from heeler.health.table import PROFILES, all_checks
@@ -55,7 +56,13 @@ class Done:
 
 def load_site(path: Path, node: str) -> Policy:
     """Return the policy with the checks that it names. Raises ConfigError."""
-    return load_policy(path, node, all_checks(plugins_of(path)), PROFILES)
+    table = read_policy(path)
+    checks, faults = all_checks(plugins_of(table))
+    for fault in faults:
+        sys.stderr.write(f"heeler-health: {fault}\n")
+    if faults:
+        checks = (*checks, *stand_ins(table, (check.name for check in checks), faults))
+    return make_policy(table, node, checks, PROFILES)
 
 
 def health_run(wanted: Wanted, env: Mapping[str, str]) -> int:
@@ -92,7 +99,7 @@ def _run(
         checks_s = wanted.timeout_s or checks_s
     deadline = started + (wanted.timeout_s or checks_s + MARK_S) - SPARE_S
     context = Context(case, wanted.root, dict(env), env.get("PATH"), checks_s)
-    origin = Origin(policy.cluster or env.get("HEELER_CLUSTER") or "local", node, _boot(wanted.root))
+    origin = Origin(policy.cluster or env.get("HEELER_CLUSTER") or "local", node, boot_id(wanted.root))
     around = Around(policy, origin, context, deadline, lambda sent: _put(policy, sent))
     around.begin()
     cleared = around.clear()
@@ -186,7 +193,8 @@ def _put(policy: Policy, sent: Sequence[Letter]) -> None:
         )
 
 
-def _boot(root: Path) -> str:
+def boot_id(root: Path) -> str:
+    """Return the id of this boot of the machine."""
     with suppress(OSError):
         return (root / "proc/sys/kernel/random/boot_id").read_text().strip() or "unknown"
     return "unknown"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 
-from heeler.bus import ConfigError
 from heeler.health import gpu_checks, gpu_processes, uptime
 from heeler.health.checks import (
     access,
@@ -75,13 +74,13 @@ PROFILES: Mapping[str, Profile] = {
 PLUGINS = "heeler.health.checks"
 
 
-def all_checks(plugins: Sequence[str]) -> tuple[Check, ...]:
-    """Return our checks and those of the plug-ins that the policy names. Raises ConfigError.
+def all_checks(plugins: Sequence[str]) -> tuple[tuple[Check, ...], list[str]]:
+    """Return our checks and those of the plug-ins that the policy names, and what is wrong with plug-ins.
 
     A plug-in is an entry point of the group `heeler.health.checks` that gives a sequence of Check.
     """
     if not plugins:
-        return CHECKS
+        return CHECKS, []
     known = {point.name: point for point in entry_points(group=PLUGINS)}
     found = {check.name: check for check in CHECKS}
     faults: list[str] = []
@@ -99,6 +98,4 @@ def all_checks(plugins: Sequence[str]) -> tuple[Check, ...]:
                 faults.append(f"plugins: {name}: not a check, or its name is taken: {check!r:.100}")
             else:
                 found[check.name] = check
-    if faults:
-        raise ConfigError("; ".join(faults))
-    return tuple(found.values())
+    return tuple(found.values()), faults

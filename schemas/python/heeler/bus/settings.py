@@ -1,11 +1,13 @@
 """How a process reaches the bus: one value, from TOML and the environment."""
 
 import os
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
 
 ENV = {
     "servers": "HEELER_NATS_URL",
@@ -75,10 +77,12 @@ class BusSettings:
         if faults:
             raise ConfigError("; ".join(faults))
 
-    def tls(self) -> ssl.SSLContext | None:
+    def tls(self) -> "ssl.SSLContext | None":
         """Return the TLS context, or None where no certificate is named and the URLs say nats://."""
         if not (self.ca or self.cert or any(url.startswith("tls://") for url in self.servers)):
             return None
+        import ssl  # noqa: PLC0415 - whoever only reads settings has no use for it
+
         context = ssl.create_default_context(cafile=self.ca)
         if self.cert:
             context.load_cert_chain(self.cert, self.key)
