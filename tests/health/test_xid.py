@@ -133,6 +133,8 @@ def test_gpu_xid_unknown_where_the_log_has_been_overwritten(tmp_path: Path) -> N
     assert verdict.outcome is Outcome.UNKNOWN
     assert "overwritten" in verdict.why
     assert judged(tmp_path, window_s=100.0).outcome is Outcome.OK
+    far = judged(tmp_path, least_reach_s=150.0)
+    assert (far.outcome, far.why) == (Outcome.OK, "no XID in the 3 min that the log reaches back")
 
 
 def test_gpu_xid_unknown_without_a_log(tmp_path: Path) -> None:

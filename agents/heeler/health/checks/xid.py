@@ -36,6 +36,7 @@ class XidSettings:
     """Which XIDs count."""
 
     window_s: float = 0.0  # 0: since boot
+    least_reach_s: float = 3600.0  # a log that has been overwritten since says nothing; a long one is believed so far
     repeats: int = 3  # of one that counts on repetition only
     ignore: tuple[int, ...] = ()
     bad: tuple[int, ...] = ()  # codes that the site wants to count in any case
@@ -127,11 +128,16 @@ def judge_xid(facts: Mapping[str, Any], settings: XidSettings, case: Case) -> Ve
     for (pci, code), events in kept.items():
         _weigh(findings, facts, settings, pci, code, events, known=mine is None or pci in facts["gpus"])
     findings.perf["xids"] = float(sum(map(len, kept.values())))
-    if facts["lost"] and facts["covers_us"] < facts["now_us"] - since_us:
-        hours = facts["covers_us"] / 3.6e9
-        findings.unknown(f"the log reaches back {hours:.1f} h only: older lines are overwritten")
+    wanted_us = facts["now_us"] - since_us
+    reach = (
+        ""
+        if not facts["lost"] or facts["covers_us"] >= wanted_us
+        else f" in the {_age(facts['covers_us'] / 1e6)} that the log reaches back"
+    )
+    if reach and facts["covers_us"] < min(wanted_us, settings.least_reach_s * 1e6):
+        findings.unknown(f"the log reaches back {_age(facts['covers_us'] / 1e6)} only: older lines are overwritten")
     programs = sum(map(len, kept.values()))
-    return findings.verdict(f"no XID of the hardware, {programs} of programs" if programs else "no XID")
+    return findings.verdict((f"no XID of the hardware, {programs} of programs" if programs else "no XID") + reach)
 
 
 def _weigh(
