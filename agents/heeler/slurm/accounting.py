@@ -21,7 +21,7 @@ from heeler.slurm import progress
 from heeler.slurm.clients import Clients
 from heeler.slurm.collect import Collector, Messages
 from heeler.slurm.errors import CommandTimeoutError, OutputTooLargeError
-from heeler.slurm.feed import Publication
+from heeler.slurm.publication import Publication
 from heeler.slurm.sacct import NS, Sacct, Window
 from heeler.slurm.sacct_text import Records
 
@@ -35,7 +35,10 @@ MAX_STEP_S, MIN_STEP_S = 6 * 3600, 60
 
 def publications(cluster: str, records: Records, now_ns: int) -> list[Publication]:
     """Return a record's message for each; the id is of what is in it."""
-    return [_publication(cluster, {**record, "cluster": cluster, "ts": now_ns, **_about(records)}) for record in records.records]
+    return [
+        _publication(cluster, {**record, "cluster": cluster, "ts": now_ns, **_about(records)})
+        for record in records.records
+    ]
 
 
 def _about(records: Records) -> dict[str, str]:

@@ -295,7 +295,7 @@ async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) ->
 
 def make_agent(bus: Bus, settings: SlurmSettings) -> Agent:
     """Return an agent that asks Slurm as the settings say."""
-    clients = Clients(settings)
+    clients = Clients(settings, bus.cluster)
     return Agent(bus, SlurmSource(clients), settings, collectors=COLLECTORS, clients=clients)
 
 

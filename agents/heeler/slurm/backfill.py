@@ -84,6 +84,7 @@ class Backfill:
     state: Path | None = None
     pause_s: float = 0.5
     max_rate: float | None = None  # records a second
+    max_wait_s: float = 10.0  # after a failed chunk
     tell: Callable[[str], None] = lambda _: None
     done: Spans = field(default_factory=list)
 
@@ -112,7 +113,7 @@ class Backfill:
                 summary.given_up = bool(todo)
                 break
             if todo:
-                await asyncio.sleep(self.pause_s if not trouble else max(self.pause_s, min(2.0**trouble, 10.0)))
+                await asyncio.sleep(max(self.pause_s, min(2.0**trouble, self.max_wait_s) if trouble else 0.0))
         return summary
 
     def _failed(self, summary: Summary, chunk: Window, why: str, trouble: int) -> int:

@@ -12,8 +12,11 @@ import click
 
 from heeler.bus import ConfigError
 from heeler.slurm import hostlist, jobid, jobs, jobsjson, jsonfix, jsonnumbers, nodes, state, text, times
+from heeler.slurm.backfillcli import backfill
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import gpu_count, parse_gres
+from heeler.slurm.sacct_json import parse_sacct_json
+from heeler.slurm.sacct_text import parse_sacct_text
 from heeler.slurm.settings import SlurmSettings
 from heeler.slurm.tres import parse_tres
 
@@ -23,6 +26,9 @@ CLUSTER = "local"
 @click.group("slurm")
 def slurm_cli() -> None:
     """Look at Slurm's output as Heeler reads it."""
+
+
+slurm_cli.add_command(backfill)
 
 
 @slurm_cli.command("parse")
@@ -41,20 +47,21 @@ def slurm_cli() -> None:
             "number",
             "jobid",
             "squeue",
+            "sacct",
             "nodes",
             "jobs",
         ]
     ),
 )
-@click.option("--fields", default=",".join(text.SQUEUE_FIELDS), show_default=True, help="squeue: fields of text rows.")
-@click.option("--delimiter", default="|", show_default=True, help="squeue: what stands between fields.")
+@click.option("--fields", help=f"Fields of text rows; squeue: {','.join(text.SQUEUE_FIELDS)}, sacct: its header.")
+@click.option("--delimiter", default="|", show_default=True, help="squeue, sacct: what stands between fields.")
 @click.option("--end", help="squeue: the mark that ends each row.")
 @click.option("--zone", help="The controller's time zone, such as Europe/Berlin; this machine's otherwise.")
 @click.option("--cluster", default=CLUSTER, show_default=True, help="jobs, nodes: cluster name in the messages.")
-def parse(kind: str, fields: str, delimiter: str, end: str | None, zone: str | None, cluster: str) -> None:
+def parse(kind: str, fields: str | None, delimiter: str, end: str | None, zone: str | None, cluster: str) -> None:
     """Read standard input, write JSON lines; exit status 1 where a text can't be read.
 
-    squeue, nodes and jobs read one whole answer (JSON, or text for squeue and nodes), the others a text per line.
+    squeue, sacct, nodes and jobs read one whole answer (JSON, or text but for jobs), the others a text per line.
     """
     try:
         where = SlurmSettings(controller_zone=zone).zone()
@@ -62,7 +69,10 @@ def parse(kind: str, fields: str, delimiter: str, end: str | None, zone: str | N
         raise click.ClickException(str(err)) from None
     source = sys.stdin.buffer.read().decode(errors="replace")
     if kind == "squeue":
-        results = _squeue(source, fields.split(","), delimiter, end, cluster)
+        names = list(text.SQUEUE_FIELDS) if fields is None else fields.split(",")
+        results = _squeue(source, names, delimiter, end, cluster)
+    elif kind == "sacct":
+        results = _sacct(source, fields.split(",") if fields else [], delimiter, where, cluster)
     elif kind == "jobs":
         results = _jobs(source, cluster)
     elif kind == "nodes":
@@ -127,6 +137,21 @@ def _jobs(source: str, cluster: str) -> Results:
         if job.state.holds:
             yield jobs.job_message(job, cluster=cluster, event="started", ts_ns=job.start_ts_ns or 0)
     yield from (f"job {row.name or '?'}: {row.why}" for row in answer.unreadable)
+
+
+def _sacct(source: str, fields: list[str], delimiter: str, zone: tzinfo, cluster: str) -> Results:
+    try:
+        is_json = any(line.lstrip().startswith("{") for line in source.splitlines()[:100])
+        found = (
+            parse_sacct_json(source)
+            if is_json
+            else parse_sacct_text(source, zone=zone, delimiter=delimiter, fields=fields)
+        )
+    except ParseError as err:
+        yield str(err)
+        return
+    yield from ({**record, "cluster": cluster} for record in found.records)
+    yield from (f"job {row.name or '?'}: {row.why}" for row in found.unreadable)
 
 
 def _nodes(source: str, zone: tzinfo, cluster: str) -> Results:

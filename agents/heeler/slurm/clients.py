@@ -57,6 +57,7 @@ class Clients:
     """Asks. Never more than what a caller awaits: who asks one after the other has one question under way."""
 
     settings: SlurmSettings = field(default_factory=SlurmSettings)
+    cluster: str = ""  # the bus's, for collectors that publish other messages than tables
     source: str = ""  # the way of the last answer, for the messages
     memory: dict[str, Any] = field(default_factory=dict)  # a collector's own, by its name: what it asked for before
     release: str | None = None  # of the Slurm that answered last

@@ -20,7 +20,11 @@
 - The interval can be set as ``[slurm.intervals] licenses = 30``; 0 is off.
 """
 
-from heeler.slurm import partitions
+from heeler.slurm import accounting, partitions
 from heeler.slurm.collect import Collector
 
-COLLECTORS: tuple[Collector, ...] = (partitions.COLLECTOR,)
+COLLECTORS: tuple[Collector, ...] = (
+    partitions.COLLECTOR,
+    accounting.ENDED_COLLECTOR,
+    accounting.RUNNING_COLLECTOR,
+)

@@ -1,6 +1,5 @@
 """JobRecords from `sacct --json` and slurmrestd's slurmdb: dbv0.0.38 to data_parser v0.0.42."""
 
-from collections.abc import Mapping
 from math import isinf
 from typing import Any
 
@@ -13,7 +12,7 @@ from heeler.slurm.sacct_text import Records, cut_steps, resources, run_of, wait_
 from heeler.slurm.state import parse_job_state
 from heeler.slurm.usage import Amounts, amounts_json
 
-Map = Mapping[str, Any]
+Map = dict[str, Any]
 _NO_NODES = NULLS | {"none assigned", "unknown"}
 
 
@@ -22,9 +21,13 @@ def parse_sacct_json(data: str | bytes) -> Records:
     value = jsonfix.loads(data).value
     records: list[dict[str, Any]] = []
     unreadable: list[Unreadable] = []
+    old = isinstance(plugin := _map(value, "meta").get("plugin"), dict) and "v0.0.38" in str(plugin.get("type"))
     for row in rows_of(value, "jobs"):
         try:
-            records.append(_job(row))
+            record = _job(row)
+            if old:
+                _doubt_codes(record)
+            records.append(record)
         except ParseError as err:
             found = row.get("job_id") if isinstance(row, dict) else None
             unreadable.append(Unreadable(None if found is None else str(found), str(err)))
@@ -91,6 +94,14 @@ def _job(row: Any) -> dict[str, Any]:
     }
     cut_steps(record) if record["steps"] else None
     return {key: value for key, value in record.items() if value is not None}
+
+
+def _doubt_codes(record: dict[str, Any]) -> None:
+    """Take away exit statuses that v0.0.38 does not know: it says SUCCESS and 0 for jobs that ended with 3."""
+    for part in (record, *record.get("steps", ())):
+        if part["state"] not in ("COMPLETED", "RUNNING", "PENDING") and part.get("signal") == 0:
+            for key in ("exit_code", "signal", "derived_exit_code"):
+                part.pop(key, None)
 
 
 def _step(row: Any) -> dict[str, Any]:
