@@ -110,3 +110,46 @@ def test_bytes_that_are_no_text_are_named() -> None:
     status, _, err = parse("hostlist", b"n\xff1\n")
     assert status == 1
     assert "\ufffd" in err
+
+
+def test_sinfo_is_read_from_json_and_from_text() -> None:
+    status, groups, _ = parse("sinfo", recorded("24.11/sinfo_json.json"))
+    assert status == 0
+    reserved = next(row for row in groups if "n005" in row["nodes"])
+    assert (reserved["base"], reserved["available"], reserved["gpus"], reserved["reservation"]) == (
+        "IDLE",
+        False,
+        8,
+        "maint1",
+    )
+    status, rows, _ = parse("sinfo", recorded("24.11/sinfo.txt"))
+    assert status == 0
+    assert (rows[0]["partition"], rows[0]["is_default"], rows[0]["flags"]) == ("train", True, ["MAINTENANCE"])
+    status, rows, _ = parse("sinfo", recorded("24.11/sinfo_R.txt"), "--zone", "UTC")
+    assert status == 0
+    assert rows[1] | {"reason_ts": 0} == {
+        "nodes": ["n008"],
+        "reason": "Not responding",
+        "reason_user": "root",
+        "reason_ts": 0,
+    }
+    status, rows, _ = parse("sinfo", recorded("24.11/sinfo_N_l.txt"))
+    assert (status, rows[0]["nodes"], rows[0]["reason"]) == (0, ["g0001"], "failing")
+    status, rows, _ = parse("sinfo", "NODELIST|STATE|CPUS(A/I/O/T)|GRES\ngn1|mix-|16/48/0/64|gpu:h100:8(S:0-1)\n")
+    assert (rows[0]["gpus"], rows[0]["cpus_idle"], rows[0]["flags"]) == (8, 48, ["PLANNED"])
+    status, _, err = parse("sinfo", "nonsense")
+    assert status == 1
+    assert "nonsense" in err
+
+
+def test_tables_come_as_rows_without_what_is_not_known() -> None:
+    status, rows, _ = parse("job-table", recorded("22.05/squeue_json.json"))
+    assert (status, len(rows)) == (0, 14)
+    assert rows[0]["gpus_requested"] == 16
+    assert "licenses" not in rows[0]
+    status, rows, _ = parse("node-table", recorded("24.11/scontrol_o_show_node.txt"))
+    assert (status, len(rows)) == (0, 12)
+    assert parse("partitions", recorded("24.11/scontrol_show_partitions_json.json"))[0] == 0
+    status, _, err = parse("job-table", "no such thing")
+    assert status == 1
+    assert "no such thing" in err

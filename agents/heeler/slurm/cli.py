@@ -15,6 +15,8 @@ from heeler.slurm import hostlist, jobid, jobs, jobsjson, jsonfix, jsonnumbers, 
 from heeler.slurm.backfillcli import backfill
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import gpu_count, parse_gres
+from heeler.slurm.kinds import KINDS
+from heeler.slurm.rows import Unreadable
 from heeler.slurm.sacct_json import parse_sacct_json
 from heeler.slurm.sacct_text import parse_sacct_text
 from heeler.slurm.settings import SlurmSettings
@@ -50,6 +52,7 @@ slurm_cli.add_command(backfill)
             "sacct",
             "nodes",
             "jobs",
+            *KINDS,
         ]
     ),
 )
@@ -77,6 +80,8 @@ def parse(kind: str, fields: str | None, delimiter: str, end: str | None, zone: 
         results = _jobs(source, cluster)
     elif kind == "nodes":
         results = _nodes(source, where, cluster)
+    elif kind in KINDS:
+        results = _whole(kind, source, where)
     else:
         results = _lines(source, LINES[kind], where)
     faults = 0
@@ -166,6 +171,17 @@ def _nodes(source: str, zone: tzinfo, cluster: str) -> Results:
         message = nodes.node_message(node, cluster=cluster, event="seen", ts_ns=0)
         yield {**message, "drained": node.state.drained, "draining": node.state.draining}
     yield from (f"node {row.name or '?'}: {row.why}" for row in answer.unreadable)
+
+
+def _whole(kind: str, source: str, zone: tzinfo) -> Results:
+    try:
+        for found in KINDS[kind](source, zone):
+            if isinstance(found, Unreadable):
+                yield f"{found.name or '?'}: {found.why}"
+            else:
+                yield str(found) if isinstance(found, ParseError) else found
+    except ParseError as err:
+        yield str(err)
 
 
 def _hostlist(line: str, _zone: tzinfo) -> dict[str, Any]:
