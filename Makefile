@@ -43,9 +43,10 @@ fmt: setup ## Format Python and Go
 	@.venv/bin/ruff check -q --fix-only $(PYTHON_DIRS); .venv/bin/ruff format -q $(PYTHON_DIRS)
 	@command -v gofmt >/dev/null && gofmt -w agent-go schemas/go || true
 
-gen: setup ## Write the files that follow from schemas/
+gen: setup ## Write the files that follow from schemas/ and from the table of health checks
 	@$(PY) schemas/tools/gen.py
 	@$(PY) schemas/tools/vectors.py
+	@$(PY) -m heeler.health.reference docs/health-checks.md
 	@deploy/dev/gen-go.sh
 
 gen-check: setup ## Fail where a generated file is not what the sources say

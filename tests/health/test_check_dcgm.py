@@ -21,12 +21,12 @@ def check(name: str) -> Check:
 
 
 def discovery() -> str:
+    line = "+--------+------------------------------+\n"
     rows = "".join(
-        f"| {at}      | Name: NVIDIA H100 80GB HBM3 |\n|        | PCI Bus ID: 00000000:{at}8:00.0 |\n|        | Device UUID: {uuid} |\n"
-        "+--------+------------------------------+\n"
+        f"| {at}      | Name: NVIDIA H100 80GB HBM3 |\n|        | PCI Bus ID: 00000000:{at}8:00.0 |\n"
+        f"|        | Device UUID: {uuid} |\n{line}"
         for at, uuid in enumerate(UUIDS)
     )
-    line = "+--------+------------------------------+\n"
     return f"2 GPUs found.\n{line}| GPU ID | Device Information           |\n{line}{rows}0 NvSwitches found.\n"
 
 
@@ -38,7 +38,7 @@ def dcgmi(root: Path, text: str, rc: int = 0) -> Path:
     tool(
         folder,
         "dcgmi",
-        f'echo "$@" >> {folder}/argv\ncase $1 in discovery) cat {folder}/discovery.txt;; *) cat {folder}/out.txt; exit {rc};; esac',
+        f'cd {folder}; echo "$@" >> argv\ncase $1 in discovery) cat discovery.txt;; *) cat out.txt; exit {rc};; esac',
     )
     return folder
 
@@ -208,7 +208,7 @@ def test_dcgm_health_good_bad_and_unknown(tmp_path: Path) -> None:
 
     assert says("Healthy").outcome is Outcome.OK
     gpu = {"GPU": {"children": {"1": {"children": {"Memory": {"value": "uncorrectable error"}}}}}}
-    verdict = says("Failure", **gpu)
+    verdict = says("Failure", 0, **gpu)
     assert (verdict.outcome, verdict.why) == (Outcome.BAD, "Failure: GPU 1 Memory: uncorrectable error")
     assert says("Warning").outcome is Outcome.WARN
     assert says("Sideways").outcome is Outcome.UNKNOWN

@@ -1,7 +1,6 @@
 """Drives and the board's controller: exit statuses with many meanings, events that went again, tables with nothing."""
 
 import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -234,7 +233,7 @@ def test_settings_that_mean_nothing_are_refused() -> None:
     assert parse_sel(OEM) == [["4", "", "00112233445566", "", ""]]
 
 
-@pytest.mark.skipif(not shutil.which("ipmitool") or os.path.exists("/dev/ipmi0"), reason="no ipmitool, or a real BMC")  # noqa: PTH110
+@pytest.mark.skipif(not shutil.which("ipmitool") or Path("/dev/ipmi0").exists(), reason="no ipmitool, or a real BMC")
 def test_ipmi_sel_unknown_by_the_real_ipmitool_without_a_controller() -> None:
     assert "Could not open device" in run(check("ipmi_sel"), "/").why
 
@@ -291,7 +290,7 @@ def test_ipmi_sensors_unknown_where_nothing_can_be_read(tmp_path: Path, text: st
 
 
 @pytest.mark.skipif(
-    not shutil.which("ipmi-sensors") or os.path.exists("/dev/ipmi0"), reason="no FreeIPMI, or a real BMC"
-)  # noqa: PTH110
+    not shutil.which("ipmi-sensors") or Path("/dev/ipmi0").exists(), reason="no FreeIPMI, or a real BMC"
+)
 def test_ipmi_sensors_unknown_by_the_real_tool_without_a_controller() -> None:
     assert run(check("ipmi_sensors"), "/").outcome is Outcome.UNKNOWN

@@ -7,9 +7,13 @@ from heeler.health import gpu_checks, gpu_processes, uptime
 from heeler.health.checks import (
     access,
     cpu,
+    dcgm,
+    drives,
     infiniband,
+    ipmi,
     kernel_log,
     memory,
+    nccl,
     pcie,
     process,
     slurm,
@@ -35,6 +39,10 @@ CHECKS: tuple[Check, ...] = (
     *software.CHECKS,
     *slurm.CHECKS,
     *access.CHECKS,
+    *drives.CHECKS,
+    *ipmi.CHECKS,
+    *dcgm.CHECKS,
+    *nccl.CHECKS,
 )
 
 # What is asked of GPUs before a job gets them. It says nothing of a GPU at rest that only holds under load.
@@ -61,15 +69,30 @@ HEALTHY = (
     "gpu_vbios",
     "uptime",
 )
+# The rest of the node, by checks that mean something without settings and on any hardware.
+NODE = ("fabric_manager", "mounts", "read_only")
+WHOLE_NODE = (
+    *NODE,
+    "io_errors",
+    "mce",
+    "pcie_aer",
+    "link_flaps",
+    "oom",
+    "nvme",
+    "cpu_online",
+    "disk_usage",
+    "zombies",
+    "dstate",
+)
 # What each phase runs where the policy says nothing else.
 PROFILES: Mapping[str, Profile] = {
-    Phase.PROLOG.value: Profile(("gpu_leftover_processes", *GPU), 20.0),
-    Phase.EPILOG.value: Profile(("gpu_leftover_processes", "gpu_memory_returned", *GPU), 30.0),
+    Phase.PROLOG.value: Profile(("gpu_leftover_processes", *GPU, *NODE), 20.0),
+    Phase.EPILOG.value: Profile(("gpu_leftover_processes", "gpu_memory_returned", *GPU, *NODE), 30.0),
     Phase.TASK_PROLOG.value: Profile((), 10.0),
-    Phase.PERIODIC.value: Profile(HEALTHY, 60.0),
-    Phase.NAGIOS.value: Profile(HEALTHY, 60.0),
-    Phase.APP.value: Profile(HEALTHY, 60.0),
-    Phase.REQUEST.value: Profile(HEALTHY, 60.0),
+    Phase.PERIODIC.value: Profile((*HEALTHY, *WHOLE_NODE), 60.0),
+    Phase.NAGIOS.value: Profile((*HEALTHY, *WHOLE_NODE), 60.0),
+    Phase.APP.value: Profile((*HEALTHY, *WHOLE_NODE), 60.0),
+    Phase.REQUEST.value: Profile((*HEALTHY, *WHOLE_NODE), 60.0),
 }
 PLUGINS = "heeler.health.checks"
 
