@@ -53,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="say what a check does and its settings")
     explain.add_argument("check")
     explain.set_defaults(action=_explain)
+    manifest = commands.add_parser("manifest", help="print what hardware this machine has, for checks to compare with")
+    manifest.add_argument("--out", type=Path, metavar="FILE", help="write it there, as /etc/heeler/manifest.json")
+    manifest.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
+    manifest.set_defaults(action=_manifest)
     policy = commands.add_parser("policy", help="check or print the policy")
     policy.add_argument("what", choices=["check", "print"])
     policy.add_argument("--node", help="as this node has it")
@@ -128,6 +132,24 @@ def _settings(check: Check, settings: object) -> list[str]:
         value = getattr(settings, field.name, None if field.default is MISSING else field.default)
         rows.append(f"  {field.name} = {value!r}")
     return rows
+
+
+def _manifest(args: argparse.Namespace) -> int:
+    from heeler.health.model import ProbeError  # noqa: PLC0415
+    from heeler.health.survey import as_json, survey  # noqa: PLC0415
+
+    try:
+        found = survey(args.root)
+        if args.out:
+            args.out.write_text(as_json(found.manifest))
+        else:
+            sys.stdout.write(as_json(found.manifest))
+    except (ProbeError, OSError) as err:
+        sys.stderr.write(f"heeler-health: {err}\n")
+        return 1
+    for line in found.left_out:
+        sys.stderr.write(f"heeler-health: left out: {line}\n")
+    return 0
 
 
 def _policy(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from heeler.health.checks.files import as_int, maybe, maybe_int, maybe_names, names_in
 from heeler.health.checks.findings import Findings
-from heeler.health.checks.manifest import each_of, first_number, load_manifest, wanted_rdma_devices
+from heeler.health.checks.manifest import each_of, first_number, load_manifest, wanted_rdma_ports
 from heeler.health.model import Case, Check, Context, Evidence, Outcome, Probe, ProbeError, Verdict, unknown
 
 _CLASS = "sys/class/infiniband"
@@ -101,6 +101,7 @@ class IbFirmwareSettings:
     """Firmware of adapters."""
 
     versions: tuple[str, ...] = ()  # any of them; none: those of the manifest
+    devices: str = "*"  # a pattern for names of adapters
     manifest: str = ""  # its path; the usual places otherwise
 
 
@@ -212,20 +213,22 @@ def judge_ib_links(facts: Any, settings: IbLinksSettings, _case: Case) -> Verdic
     Spare ports may be down. Unknown: nobody says what should be up, or a port's state can't be read.
     """
     manifest = facts["manifests"][settings.manifest]
+    of_manifest = wanted_rdma_ports(manifest.get("found"))
     wanted = list(settings.ports)
     if not wanted and settings.count is None:
         if "error" in manifest:
             return unknown(f"the manifest can't be read: {manifest['error']}")
-        wanted = wanted_rdma_devices(manifest["found"])
+        wanted = list(of_manifest)
         if not wanted:
             return unknown("what should be up is not said: neither ports nor count, and no manifest")
-    rate = settings.rate_gbps or first_number(((manifest.get("found") or {}).get("ib") or {}).get("link_rate")) or 0.0
-    graded = [
-        _graded(f"{device}/{number}", port, rate)
-        for device, one in facts["devices"].items()
-        for number, port in one["ports"].items()
-        if not settings.layer or (port["layer"] or "").lower() == settings.layer.lower()
-    ]
+    common = first_number(((manifest.get("found") or {}).get("ib") or {}).get("link_rate")) or 0.0
+    graded = []
+    for device, one in facts["devices"].items():
+        for number, port in one["ports"].items():
+            if not settings.layer or (port["layer"] or "").lower() == settings.layer.lower():
+                name = f"{device}/{number}"
+                rate = settings.rate_gbps or of_manifest.get(name) or of_manifest.get(device) or common
+                graded.append(_graded(name, port, rate))
     found = Findings()
     found.perf |= {"ports_up": sum(one.outcome is Outcome.OK for one in graded), "ports": len(graded)}
     if settings.count is not None:
@@ -396,7 +399,12 @@ def judge_ib_firmware(facts: Any, settings: IbFirmwareSettings, _case: Case) -> 
         wanted = [str(each) for each in each_of(ib.get("firmware_version"))]
     if not wanted:
         return unknown("which firmware there should be is not said")
-    versions = {name: one["firmware"] for name, one in facts["devices"].items()}
+    mine = {name.partition("/")[0] for name in wanted_rdma_ports(manifest.get("found"))}
+    versions = {
+        name: one["firmware"]
+        for name, one in facts["devices"].items()
+        if fnmatchcase(name, settings.devices) and (settings.versions or not mine or name in mine)
+    }
     if not any(versions.values()):
         return unknown("no adapter tells its firmware")
     found = Findings()

@@ -71,9 +71,15 @@ def each_of(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None or value == "" else [value]
 
 
-def wanted_rdma_devices(manifest: Mapping[str, Any] | None) -> list[str]:
-    """Return the RDMA devices of a manifest's interfaces, as `mlx5_0`."""
-    interfaces = ((manifest or {}).get("ib") or {}).get("interfaces")
+def wanted_rdma_ports(manifest: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return the RDMA ports (mlx5_0, or mlx5_0/1) of a manifest's interfaces and the rate of each in Gb/s; 0: any."""
+    ib = (manifest or {}).get("ib") or {}
+    interfaces = ib.get("interfaces")
     if not isinstance(interfaces, dict):
-        return []
-    return [str(each["mlx"]) for each in interfaces.values() if isinstance(each, dict) and each.get("mlx")]
+        return {}
+    common = first_number(ib.get("link_rate")) or 0.0
+    return {
+        str(each["mlx"]): first_number(each.get("rate")) or common
+        for each in interfaces.values()
+        if isinstance(each, dict) and each.get("mlx")
+    }
