@@ -98,7 +98,7 @@ class Accounting:
         )
         copy_database(folder / "sql")
         self.start_database()
-        self._mariadb("-e", GRANT)
+        self._cluster.run(*self._client(), "-e", GRANT)
         self.start_dbd()
         self.manage("add", "cluster", "sandbox")
         self.manage("add", "account", ACCOUNT, "description=research", "organization=lab")
@@ -152,11 +152,12 @@ class Accounting:
         """Add a quality of service; settings such as ``priority=100`` or ``maxtresperuser=gres/gpu=4``."""
         self.manage("add", "qos", name, *settings)
 
+    def sql(self, statement: str) -> str:
+        """Change the database itself, to play what no command does."""
+        return self._cluster.run(*self._client(), "slurm_acct", "-e", statement)
+
     def _client(self) -> tuple[str, ...]:
         return ("mariadb", "--no-defaults", "--user=root", f"--socket={self._socket}")
-
-    def _mariadb(self, *argv: str) -> str:
-        return self._cluster.run(*self._client(), *argv)
 
 
 class Rest:

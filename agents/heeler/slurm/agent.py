@@ -67,7 +67,7 @@ class Agent:
         }
         for collector in self.collectors:
             interval_s = self.settings.intervals.get(collector.name, collector.interval_s)
-            if interval_s > 0:
+            if interval_s > 0 and collector.wanted(self.settings):
                 turn = Turn(collector.name, interval_s, jitter=collector.jitter, collector=collector)
                 turn.due_s = turn.first_s()
                 self.turns[f"table.{collector.name}"] = turn

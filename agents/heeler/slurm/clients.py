@@ -26,7 +26,7 @@ from heeler.slurm.settings import SlurmSettings
 Answer = TypeVar("Answer")
 Kind = Literal["rest", "json", "text"]
 
-NO_SUCH_OPTION = ("unrecognized option", "invalid option", "unknown option")
+NO_SUCH_OPTION = ("unrecognized option", "invalid option", "unknown option", "Unknown field")
 REPROBE_S = 600.0  # so that a slurmrestd that was away is used again
 TAIL = 4096  # bytes of an answer's beginning and end in which its version stands
 _DATA_PARSER = re.compile(rb"data_parser/v0\.0\.(\d{1,3})")
@@ -80,11 +80,18 @@ class Clients:
         return self.settings.zone()
 
     async def run(
-        self, argv: Sequence[str], timeout_s: float | None = None, env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        answer: bytes = b"",
     ) -> Completed:
-        """Run one of Slurm's commands. Raises SlurmError, also for an exit status other than 0."""
+        """Run one of Slurm's commands; `answer` is for one that asks back.
+
+        Raises SlurmError, also for an exit status other than 0.
+        """
         limit = self.settings.timeout_s if timeout_s is None else timeout_s
-        return (await run_slurm_async(argv, limit, {**environment(self.settings), **(env or {})})).check()
+        return (await run_slurm_async(argv, limit, {**environment(self.settings), **(env or {})}, answer)).check()
 
     async def ask(self, name: str, ways: Sequence[Way[Answer]]) -> Answer:
         """Ask in the first way that this Slurm has; which one is kept under `name`. Raises SlurmError."""

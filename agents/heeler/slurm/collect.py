@@ -11,6 +11,7 @@ from heeler.bus.tables_gen import TABLES
 from heeler.slurm.clients import Clients
 from heeler.slurm.publication import Publication
 from heeler.slurm.rows import Unreadable
+from heeler.slurm.settings import SlurmSettings
 
 # Who has to answer. One question at a time to each, so that a slow accounting query delays no question for jobs.
 Lane = Literal["slurmctld", "slurmdbd", "local"]
@@ -56,6 +57,7 @@ class Collector:
     collect: Callable[[Clients], Awaitable[Table | Messages]]
     lane: Lane = "slurmctld"
     jitter: float = 0.1
+    wanted: Callable[[SlurmSettings], bool] = lambda _settings: True  # whether the settings say what to ask about
 
 
 def table_of(

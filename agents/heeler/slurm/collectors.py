@@ -20,11 +20,40 @@
 - The interval can be set as ``[slurm.intervals] licenses = 30``; 0 is off.
 """
 
-from heeler.slurm import accounting, partitions
+from heeler.slurm import (
+    accounting,
+    associations,
+    config,
+    licenses,
+    partitions,
+    priorities,
+    qos,
+    quotas,
+    reservations,
+    runaway,
+    sched,
+    shares,
+    storage,
+    topology,
+    users,
+)
 from heeler.slurm.collect import Collector
 
 COLLECTORS: tuple[Collector, ...] = (
+    associations.COLLECTOR,
+    config.COLLECTOR,
+    licenses.COLLECTOR,
     partitions.COLLECTOR,
+    priorities.COLLECTOR,
+    qos.COLLECTOR,
+    quotas.COLLECTOR,
+    reservations.COLLECTOR,
+    runaway.COLLECTOR,
+    sched.COLLECTOR,
+    shares.COLLECTOR,
+    storage.COLLECTOR,
+    topology.COLLECTOR,
+    users.COLLECTOR,
     accounting.ENDED_COLLECTOR,
     accounting.RUNNING_COLLECTOR,
 )

@@ -8,6 +8,7 @@ its own that is killed at the deadline, both its pipes are drained, and its envi
 import asyncio
 import contextlib
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -81,23 +82,27 @@ def slurm_env(
 class Child:
     """A running command. `wait` is for one thread; `kill` may come from another."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        """Start it. Raises CommandMissingError."""
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None, answer: bytes = b"") -> None:
+        """Start it; `answer` (short) is what it reads when it asks something. Raises CommandMissingError."""
         self.argv = tuple(argv)
         self._started = time.monotonic()
         self._lock = threading.Lock()
         env = slurm_env() if env is None else env
+        stdin = _said(answer) if answer else subprocess.DEVNULL
         try:
             self._process = subprocess.Popen(  # noqa: S603 - an argv list, no shell
                 [_find(self.argv[0], env), *self.argv[1:]],
                 env=dict(env),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except (OSError, ValueError) as err:
             raise CommandMissingError(self.argv, str(err)) from err
+        finally:
+            if stdin >= 0:
+                os.close(stdin)
 
     def wait(self, timeout_s: float, max_bytes: int = MAX_OUTPUT_BYTES) -> Completed:
         """Return the command when it has ended. Raises CommandTimeoutError, OutputTooLargeError."""
@@ -160,9 +165,11 @@ def run_slurm(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | No
     return Child(argv, env).wait(timeout_s)
 
 
-async def run_slurm_async(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> Completed:
+async def run_slurm_async(
+    argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None, answer: bytes = b""
+) -> Completed:
     """Run a command without blocking the loop; kills it when cancelled."""
-    child = Child(argv, env)
+    child = Child(argv, env, answer)
     try:
         return await asyncio.to_thread(child.wait, timeout_s)
     except asyncio.CancelledError:
@@ -179,6 +186,15 @@ def _find(program: str, env: Mapping[str, str]) -> str:
         if path.is_file() and os.access(path, os.X_OK):
             return str(path)
     raise FileNotFoundError("not found in PATH")
+
+
+def _said(answer: bytes) -> int:
+    """Return the end of a pipe at which an answer waits."""
+    assert len(answer) <= select.PIPE_BUF, "more would block"
+    out, into = os.pipe()
+    os.write(into, answer)
+    os.close(into)
+    return out
 
 
 def _fileno(pipe: IO[bytes] | None) -> int:

@@ -1,20 +1,27 @@
 """Partitions: from ``scontrol show partition`` as JSON or text to the table `partitions`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from math import isinf
 from typing import Any
 
-from heeler.slurm import jsonfix
+from heeler.bus.tables_gen import TABLES
+from heeler.slurm import jsonfix, oneliner
 from heeler.slurm.clients import Clients, Way
 from heeler.slurm.collect import Collector, Table, table_of
 from heeler.slurm.errors import ParseError
+from heeler.slurm.fields import MIB, minutes, seconds
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jsonnumbers import integer, number
-from heeler.slurm.rows import Unreadable, optional, rows_of, version_of
+from heeler.slurm.oneliner import value
+from heeler.slurm.rows import Unreadable, optional, rows_of, version_of, words
 from heeler.slurm.times import parse_duration
 from heeler.slurm.tres import parse_tres
 
 NAME = "partitions"
+NOT_IN_JSON = "not told in JSON"
+_WEIGHT = re.compile(r"(\d{1,12}(?:\.\d{0,12})?)([KMGTP]?)", re.IGNORECASE | re.ASCII)
+_UNITS = " KMGTP"
 
 
 async def collect(clients: Clients) -> Table:
@@ -31,77 +38,198 @@ async def collect(clients: Clients) -> Table:
 
 def parse_json(data: bytes) -> Table:
     """Return the table of a JSON answer. Raises ParseError."""
-    value = jsonfix.loads(data).value
+    answer = jsonfix.loads(data).value
+    found = rows_of(answer, NAME)
     rows: list[dict[str, Any]] = []
     unreadable: list[Unreadable] = []
-    for row in rows_of(value, NAME):
+    for row in found:
         try:
             rows.append(_from_json(row))
         except ParseError as err:
             unreadable.append(Unreadable(row.get("name") if isinstance(row, dict) else None, str(err)))
-    told = any(row["is_default"] is not None for row in rows)
-    absent = {} if told or not rows else {"is_default": "not told in JSON"}
-    return table_of(NAME, rows, absent=absent, unreadable=unreadable, version=version_of(value))
+    told = {column for row in rows for column in row}
+    absent = {column: NOT_IN_JSON for column in TABLES[NAME].columns if column not in told} if rows else {}
+    return table_of(NAME, rows, absent=absent, unreadable=unreadable, version=version_of(answer))
 
 
 def parse_text(data: bytes) -> Table:
-    """Return the table of ``scontrol --oneliner show partitions``."""
-    rows: list[dict[str, Any]] = []
-    unreadable: list[Unreadable] = []
-    for line in data.decode(errors="replace").splitlines():
-        if not line.strip() or line.startswith("No partitions"):
-            continue
-        try:
-            rows.append(_from_text(line))
-        except ParseError as err:
-            unreadable.append(Unreadable(None, str(err)))
-    return table_of(NAME, rows, unreadable=unreadable)
+    """Return the table of ``scontrol --oneliner show partitions``. Raises ParseError."""
+    return oneliner.table(NAME, data, "PartitionName", _from_text, "No partitions")
+
+
+def billing_weights(text: str | None) -> dict[str, float] | None:
+    """Return what Slurm bills for one of each resource; for memory, one GiB. Raises ParseError.
+
+    A unit behind a weight, as in ``Mem=0.25G``, says what it is for; memory without one is for a MiB.
+    """
+    found: dict[str, float] = {}
+    for part in words(text):
+        name, equals, amount = part.partition("=")
+        weight = _WEIGHT.fullmatch(amount)
+        if not equals or not name or not weight:
+            raise ParseError("not a billing weight", part)
+        key = name if "/" in name and not name.isupper() else name.lower()
+        key = re.sub(r"^gres/", "gres/", key, flags=re.IGNORECASE)
+        # In units of 1024: a MiB is 2 of them where nothing else is said, and a GiB 3.
+        power = _UNITS.index(weight[2].upper()) if weight[2] else 2 if key == "mem" else 0
+        found[key] = float(weight[1]) * 1024.0 ** ((3 if key == "mem" else 0) - power)
+    return found or None
 
 
 def _from_json(row: Any) -> dict[str, Any]:
     name = row.get("name") if isinstance(row, dict) else None
     if not isinstance(name, str) or not name:
         raise ParseError("a partition without a name", row)
-    # v0.0.39 and later keep related values in maps of their own.
-    nodes, limits = _map(row, "nodes"), _map(row, "maximums")
-    minutes = number(limits.get("time", row.get("max_time_limit")))
-    state = _map(row, "partition").get("state", row.get("state"))
-    flags = row.get("flags")
+    return {"partition": name, **(_from_maps(row) if isinstance(row.get("nodes"), dict) else _from_v38(row))}
+
+
+def _from_maps(row: dict[str, Any]) -> dict[str, Any]:
+    """Read v0.0.39 and later, which keep related values in maps of their own."""
+    nodes, limits, defaults = _map(row, "nodes"), _map(row, "maximums"), _map(row, "defaults")
+    state, over = _map(row, "partition").get("state"), _map(limits, "oversubscribe")
+    accounts, qos = _map(row, "accounts"), _map(row, "qos")
     return {
-        "partition": name,
-        "is_default": "default" in (word.lower() for word in flags) if isinstance(flags, list) else None,
-        "state": "+".join(state) if isinstance(state, list) else state,
-        "nodes": list(expand_set(nodes.get("configured"))) if nodes else list(expand_set(optional(row, "nodes"))),
-        "node_count": integer(nodes.get("total", row.get("total_nodes"))),
-        "cpus": integer(_map(row, "cpus").get("total", row.get("total_cpus"))),
-        "max_time_s": None if minutes is None or isinf(minutes) else minutes * 60,
-        "time_unlimited": None if minutes is None else isinf(minutes),
-        "tres": parse_tres(_map(row, "tres").get("configured")).values or None,
+        "state": "+".join(words(state)) or None,
+        "nodes": list(expand_set(optional(nodes, "configured"))),
+        "node_count": integer(nodes.get("total")),
+        "cpus": integer(_map(row, "cpus").get("total")),
+        **_time_limit(number(limits.get("time"))),
+        "default_time_s": minutes(defaults.get("time")),
+        "over_time_s": minutes(limits.get("over_time_limit")),
+        "min_nodes": integer(_map(row, "minimums").get("nodes")),
+        "max_nodes": integer(limits.get("nodes")),
+        "max_cpus_per_node": integer(limits.get("cpus_per_node")),
+        "default_mem_per_cpu_bytes": _mib(defaults.get("partition_memory_per_cpu")),
+        "default_mem_per_node_bytes": _mib(defaults.get("partition_memory_per_node")),
+        "max_mem_per_cpu_bytes": _mib(limits.get("partition_memory_per_cpu")),
+        "max_mem_per_node_bytes": _mib(limits.get("partition_memory_per_node")),
+        "priority_tier": integer(_map(row, "priority").get("tier")),
+        "priority_job_factor": integer(_map(row, "priority").get("job_factor")),
+        "grace_s": integer(row.get("grace_time")),
+        "oversubscribe": _oversubscribe(integer(over.get("jobs")), words(over.get("flags"))),
+        "qos": optional(qos, "assigned"),
+        "allow_qos": _allowed(qos.get("allowed")),
+        "deny_qos": list(words(qos.get("deny"))),
+        "allow_accounts": _allowed(accounts.get("allowed")),
+        "deny_accounts": list(words(accounts.get("deny"))),
+        "allow_groups": _allowed(_map(row, "groups").get("allowed")),
+        "alternate": optional(row, "alternate"),
+        "job_defaults": optional(defaults, "job"),
+        "tres": parse_tres(optional(_map(row, "tres"), "configured")).values or None,
+        "billing_weights": billing_weights(optional(_map(row, "tres"), "billing_weights")),
     }
 
 
-def _from_text(line: str) -> dict[str, Any]:
-    found = dict(word.split("=", 1) for word in line.split() if "=" in word)
-    name = found.get("PartitionName")
-    if not name:
-        raise ParseError("not a partition", line)
-    limit = parse_duration(found["MaxTime"]) if "MaxTime" in found else None
+def _from_v38(row: dict[str, Any]) -> dict[str, Any]:
+    flags = [word.lower() for word in words(row.get("flags"))]
     return {
-        "partition": name,
-        "is_default": {"YES": True, "NO": False}.get(found.get("Default", "")),
-        "state": found.get("State"),
-        "nodes": list(expand_set(found.get("Nodes"))),
+        "is_default": "default" in flags,
+        "state": optional(row, "state"),
+        "nodes": list(expand_set(optional(row, "nodes"))),
+        "node_count": integer(row.get("total_nodes")),
+        "cpus": integer(row.get("total_cpus")),
+        **_time_limit(number(row.get("max_time_limit"))),
+        "default_time_s": minutes(row.get("default_time_limit")),
+        "over_time_s": minutes(row.get("over_time_limit")),
+        "min_nodes": integer(row.get("min nodes per job")),
+        "max_nodes": integer(row.get("maximum_nodes_per_job")),
+        "max_cpus_per_node": integer(row.get("maximum_cpus_per_node")),
+        "default_mem_per_cpu_bytes": _mib(row.get("default_memory_per_cpu")),
+        "default_mem_per_node_bytes": _mib(row.get("default_memory_per_node")),
+        "max_mem_per_cpu_bytes": _mib(row.get("maximum_memory_per_cpu")),
+        "max_mem_per_node_bytes": _mib(row.get("maximum_memory_per_node")),
+        "priority_tier": integer(row.get("priority_tier")),
+        "priority_job_factor": integer(row.get("priority_job_factor")),
+        "grace_s": integer(row.get("preemption_grace_time")),
+        "qos": optional(row, "qos"),
+        "allow_qos": _allowed(row.get("allowed_qos")),
+        "deny_qos": list(words(row.get("denied_qos"))),
+        "allow_accounts": _allowed(row.get("allowed_accounts")),
+        "deny_accounts": list(words(row.get("denied_accounts"))),
+        "allow_groups": _allowed(row.get("allowed_groups")),
+        "alternate": optional(row, "alternative"),
+        "tres": parse_tres(optional(row, "tres")).values or None,
+        "billing_weights": billing_weights(optional(row, "billing_weights")),
+    }
+
+
+def _from_text(found: Mapping[str, str]) -> dict[str, Any]:
+    if not found["PartitionName"]:
+        raise ParseError("a partition without a name", str(found))
+    limit = parse_duration(found["MaxTime"]) if "MaxTime" in found else None
+    yes_no = {"is_default": "Default", "hidden": "Hidden", "root_only": "RootOnly", "reservation_only": "ReqResv"}
+    return {
+        "partition": found["PartitionName"],
+        **{column: {"YES": True, "NO": False}.get(found.get(key, "")) for column, key in yes_no.items()},
+        "state": value(found, "State"),
+        "nodes": list(expand_set(value(found, "Nodes"))),
         "node_count": integer(found.get("TotalNodes")),
         "cpus": integer(found.get("TotalCPUs")),
         "max_time_s": None if limit is None or isinf(limit) else limit,
         "time_unlimited": None if limit is None else isinf(limit),
+        "default_time_s": seconds(found.get("DefaultTime", "")),
+        "over_time_s": seconds(found.get("OverTimeLimit", "")),
+        "min_nodes": integer(found.get("MinNodes")),
+        "max_nodes": integer(found.get("MaxNodes")),
+        "max_cpus_per_node": integer(found.get("MaxCPUsPerNode")),
+        "default_mem_per_cpu_bytes": _mib(found.get("DefMemPerCPU")),
+        "default_mem_per_node_bytes": _mib(found.get("DefMemPerNode")),
+        "max_mem_per_cpu_bytes": _mib(found.get("MaxMemPerCPU")),
+        "max_mem_per_node_bytes": _mib(found.get("MaxMemPerNode")),
+        "priority_tier": integer(found.get("PriorityTier")),
+        "priority_job_factor": integer(found.get("PriorityJobFactor")),
+        "preempt_mode": value(found, "PreemptMode"),
+        "grace_s": integer(found.get("GraceTime")),
+        "oversubscribe": value(found, "OverSubscribe"),
+        "exclusive_user": {"YES": True, "NO": False}.get(found.get("ExclusiveUser", "")),
+        "qos": value(found, "QoS"),
+        "allow_qos": _allowed(found.get("AllowQos")),
+        "deny_qos": list(words(found.get("DenyQos"))),
+        "allow_accounts": _allowed(found.get("AllowAccounts")),
+        "deny_accounts": list(words(found.get("DenyAccounts"))),
+        "allow_groups": _allowed(found.get("AllowGroups")),
+        "alternate": value(found, "Alternate"),
+        "job_defaults": value(found, "JobDefaults"),
+        "select_type_parameters": value(found, "SelectTypeParameters"),
         "tres": parse_tres(found.get("TRES")).values or None,
+        "billing_weights": billing_weights(found.get("TRESBillingWeights")),
     }
 
 
-def _map(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = row.get(key)
-    return value if isinstance(value, dict) else {}
+def _time_limit(limit_minutes: float | None) -> dict[str, Any]:
+    endless = limit_minutes is not None and isinf(limit_minutes)
+    return {
+        "max_time_s": None if limit_minutes is None or endless else limit_minutes * 60,
+        "time_unlimited": None if limit_minutes is None else endless,
+    }
+
+
+def _mib(told: Any) -> int | None:
+    """Return bytes; 0 MiB is no limit."""
+    found = integer(told)
+    return found * MIB if found else None
+
+
+def _allowed(told: Any) -> list[str] | None:
+    """Return names; None where all may."""
+    found = list(words(told))
+    return None if not found or found == ["ALL"] else found
+
+
+def _oversubscribe(jobs: int | None, flags: Sequence[str]) -> str | None:
+    """Return it as the text has it."""
+    if jobs is None:
+        return None
+    if jobs == 0:
+        return "EXCLUSIVE"
+    if "force" in (flag.lower() for flag in flags):
+        return f"FORCE:{jobs}"
+    return "NO" if jobs == 1 else f"YES:{jobs}"
+
+
+def _map(row: dict[str, Any], key: str) -> dict[str, Any]:
+    found = row.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 COLLECTOR = Collector(NAME, 300.0, collect)

@@ -1,5 +1,6 @@
 """Settings of the Slurm feed: the table ``[slurm]``."""
 
+import re
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from urllib.parse import urlsplit
@@ -17,6 +18,34 @@ NUMBERS = (
     "max_backoff_s",
     "republish_s",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Which file systems to ask how full they are: ``[slurm.storage]``."""
+
+    mounts: tuple[str, ...] = ()  # patterns (regular expressions) of places where something is mounted
+    links: str | None = None  # a folder of symbolic links: what they point to is asked about as well
+    timeout_s: float = 5.0  # for each of them; one that hangs holds up no other
+    mountinfo: str = "/proc/self/mountinfo"
+
+    def validate(self) -> None:
+        """Raise ConfigError for a pattern that is none."""
+        for pattern in self.mounts:
+            try:
+                re.compile(pattern)
+            except re.error as err:
+                raise ConfigError(f"mounts: {pattern!r}: {err}") from None
+        if not 0.1 <= self.timeout_s <= 600:
+            raise ConfigError(f"timeout_s: {self.timeout_s}: from 0.1 to 600")
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSettings:
+    """Where the quotas are read: ``[slurm.quotas]``."""
+
+    reader: str | None = None  # pure, or a plug-in of the group heeler.slurm.quotas; none: no quotas
+    settings: dict[str, str] = field(default_factory=dict)  # the reader's own; pure: file
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +67,8 @@ class SlurmSettings:
     rest_ca: str | None = None  # certificates to trust for https; the system's otherwise
     accounting_timeout_s: float = 300.0  # as timeout_s, for questions that slurmdbd answers
     intervals: dict[str, float] = field(default_factory=dict)  # seconds by table, such as partitions; 0 is off
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
     controller_zone: str | None = None  # IANA name; this machine's zone otherwise
 
     def validate(self) -> None:

@@ -1,0 +1,58 @@
+"""The network as Slurm knows it: switches of a tree or blocks, from ``scontrol show topology``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from heeler.slurm.clients import Clients, Way
+from heeler.slurm.collect import Collector, Table, table_of
+from heeler.slurm.errors import ParseError
+from heeler.slurm.hostlist import expand_set
+from heeler.slurm.jsonnumbers import integer
+from heeler.slurm.oneliner import pairs, value
+from heeler.slurm.rows import Unreadable
+
+NAME = "topology"
+NAMES = {"SwitchName": "switch", "BlockName": "block", "AggregatedBlock": "aggregated_block"}
+
+
+async def collect(clients: Clients) -> Table:
+    """Ask for it."""
+    return await clients.ask(NAME, (Way("text", ("scontrol", "--oneliner", "show", "topology"), parse_text),))
+
+
+def parse_text(data: bytes) -> Table:
+    """Return the table of ``scontrol --oneliner show topology``. Raises ParseError.
+
+    A cluster without a topology prints nothing there and ends well: the table is empty.
+    """
+    rows: list[dict[str, Any]] = []
+    unreadable: list[Unreadable] = []
+    lines = [line.strip() for line in data.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in lines if "No topology information" not in line]
+    for line in lines:
+        try:
+            rows.append(_row(pairs(line), line))
+        except ParseError as err:
+            unreadable.append(Unreadable(None, str(err)))
+    if unreadable and not rows:
+        raise ParseError("no line of a topology", lines[0])
+    return table_of(NAME, rows, unreadable=unreadable)
+
+
+def _row(found: Mapping[str, str], line: str) -> dict[str, Any]:
+    key = next(iter(found), "")
+    if key not in NAMES or not found[key]:
+        raise ParseError("neither switch nor block", line)
+    return {
+        "name": found[key],
+        "kind": NAMES[key],
+        "level": integer(found.get("Level")),
+        "link_speed": integer(found.get("LinkSpeed")),
+        "nodes": list(expand_set(value(found, "Nodes"))),
+        "children": list(expand_set(value(found, "Switches"))),
+        "block_index": integer(found.get("BlockIndex")),
+        "block_size": integer(found.get("BlockSize")),
+    }
+
+
+COLLECTOR = Collector(NAME, 3600.0, collect)
