@@ -64,7 +64,8 @@ slurm_cli.add_command(backfill)
 def parse(kind: str, fields: str | None, delimiter: str, end: str | None, zone: str | None, cluster: str) -> None:
     """Read standard input, write JSON lines; exit status 1 where a text can't be read.
 
-    squeue, sacct, nodes and jobs read one whole answer (JSON, or text but for jobs), the others a text per line.
+    squeue, sacct, nodes and jobs read one whole answer (JSON, or text but for jobs); so do the kinds that are called
+    after a table, sinfo and sdiag. The others read a text per line.
     """
     try:
         where = SlurmSettings(controller_zone=zone).zone()

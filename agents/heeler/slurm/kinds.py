@@ -9,7 +9,20 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import tzinfo
 from typing import Any
 
-from heeler.slurm import partitions
+from heeler.slurm import (
+    associations,
+    config,
+    licenses,
+    partitions,
+    priorities,
+    qos,
+    reservations,
+    runaway,
+    sched,
+    shares,
+    topology,
+    users,
+)
 from heeler.slurm.collect import Table
 from heeler.slurm.errors import ParseError
 from heeler.slurm.jobsjson import parse_jobs_json
@@ -29,6 +42,11 @@ def table_kind(from_json: Callable[[bytes], Table], from_text: Callable[[bytes],
         yield from _rows((from_json if is_json(text) else from_text)(text.encode(errors="replace")))
 
     return read
+
+
+def text_kind(from_text: Callable[[bytes], Table]) -> Kind:
+    """Return the kind of a table that Slurm tells as text only."""
+    return lambda text, _zone: _rows(from_text(text.encode(errors="replace")))
 
 
 def is_json(text: str) -> bool:
@@ -52,6 +70,15 @@ def _nodes(text: str, zone: tzinfo) -> Iterator[Mapping[str, Any] | Unreadable |
     yield from _rows(found.table)
 
 
+def _reservations(text: str, zone: tzinfo) -> Iterator[Mapping[str, Any] | Unreadable | ParseError]:
+    data = text.encode(errors="replace")
+    yield from _rows(reservations.parse_json(data) if is_json(text) else reservations.parse_text(data, zone))
+
+
+def _runaway(text: str, zone: tzinfo) -> Iterator[Mapping[str, Any] | Unreadable | ParseError]:
+    yield from _rows(runaway.parse_text(text.encode(errors="replace"), zone))
+
+
 def _rows(table: Table | None) -> Iterator[Mapping[str, Any] | Unreadable]:
     assert table is not None, "asked for"
     names = list(table.columns)
@@ -63,6 +90,17 @@ def _rows(table: Table | None) -> Iterator[Mapping[str, Any] | Unreadable]:
 KINDS: Mapping[str, Kind] = {
     "job-table": _jobs,
     "node-table": _nodes,
+    "associations": table_kind(associations.parse_json, associations.parse_text),
+    "config": text_kind(config.parse_text),
+    "licenses": table_kind(licenses.parse_json, licenses.parse_text),
     "partitions": table_kind(partitions.parse_json, partitions.parse_text),
+    "priorities": text_kind(priorities.parse_text),
+    "qos": table_kind(qos.parse_json, qos.parse_text),
+    "reservations": _reservations,
+    "runaway": _runaway,
+    "sdiag": table_kind(sched.parse_json, sched.parse_text),
+    "shares": table_kind(shares.parse_json, shares.parse_text),
     "sinfo": read_sinfo,
+    "topology": text_kind(topology.parse_text),
+    "users": table_kind(users.parse_json, users.parse_text),
 }

@@ -22,6 +22,17 @@ def pairs(line: str) -> dict[str, str]:
     return found
 
 
+def entries(text: str) -> list[str]:
+    """Return the entries of an answer, each as one line, also where it was asked for without ``--oneliner``."""
+    found: list[str] = []
+    for line in filter(str.strip, text.splitlines()):
+        if line[0].isspace() and found:
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line.strip())
+    return found
+
+
 def value(row: Mapping[str, str], key: str) -> str | None:
     """Return a value; None for each spelling of none."""
     found = row.get(key, "")
@@ -38,7 +49,7 @@ def table(
     rows: list[dict[str, Any]] = []
     unreadable: list[Unreadable] = []
     text = data.decode(errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = entries(text)
     for line in lines:
         if line.startswith(nothing):
             continue

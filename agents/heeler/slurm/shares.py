@@ -10,7 +10,7 @@ from heeler.slurm.associations import shares as raw_shares
 from heeler.slurm.clients import Clients, Way
 from heeler.slurm.collect import Collector, Table, table_of
 from heeler.slurm.errors import ParseError
-from heeler.slurm.fields import MIB, finite, header_rows, tres_text, word
+from heeler.slurm.fields import MIB, NOT_TOLD, finite, header_rows, tres_text, word
 from heeler.slurm.jsonnumbers import integer, number
 from heeler.slurm.rows import Unreadable, version_of
 
@@ -20,6 +20,21 @@ FORMAT = (
     "GrpTRESMins,TRESRunMins"
 )
 BIGGEST = 1 << 63
+HEADINGS = {
+    "partition": "Partition",
+    "slurm_cluster": "Cluster",
+    "shares": "RawShares",
+    "shares_of_parent": "RawShares",
+    "normalized_shares": "NormShares",
+    "usage": "RawUsage",
+    "normalized_usage": "NormUsage",
+    "effective_usage": "EffectvUsage",
+    "fairshare": "FairShare",
+    "level_fairshare": "LevelFS",
+    "level_fairshare_infinite": "LevelFS",
+    "group_tres_minutes": "GrpTRESMins",
+    "tres_run_minutes": "TRESRunMins",
+}
 
 
 async def collect(clients: Clients) -> Table:
@@ -141,9 +156,9 @@ def parse_text(data: bytes) -> Table:
         parent = account if user else above[-2] if len(above) > 1 else None
         try:
             rows.append(_from_text(row, account, user, parent))
-        except (ParseError, KeyError) as err:
+        except ParseError as err:
             unreadable.append(Unreadable(account or None, str(err)))
-    absent = {} if "Partition" in headings else {"partition": "not told by this version of Slurm"}
+    absent = {column: NOT_TOLD for column, heading in HEADINGS.items() if heading not in headings}
     return table_of(NAME, rows, absent=absent, unreadable=unreadable)
 
 
@@ -156,16 +171,16 @@ def _from_text(row: Mapping[str, str], account: str, user: str | None, parent: s
         "partition": word(row.get("Partition", "")),
         "parent": parent,
         "slurm_cluster": word(row.get("Cluster", "")),
-        "shares": raw_shares(row["RawShares"]),
-        "shares_of_parent": of_parent(row["RawShares"]),
-        "normalized_shares": finite(row["NormShares"]) if parent else None,
-        "usage": integer(row["RawUsage"]),
-        "normalized_usage": finite(row["NormUsage"]),
-        "effective_usage": finite(row["EffectvUsage"]),
-        "fairshare": finite(row["FairShare"]),
-        **_level(number(row["LevelFS"])),
-        "group_tres_minutes": tres_text(row["GrpTRESMins"]),
-        "tres_run_minutes": _minutes(row["TRESRunMins"]),
+        "shares": raw_shares(row.get("RawShares")),
+        "shares_of_parent": of_parent(row.get("RawShares")),
+        "normalized_shares": finite(row.get("NormShares")) if parent else None,
+        "usage": integer(row.get("RawUsage")),
+        "normalized_usage": finite(row.get("NormUsage")),
+        "effective_usage": finite(row.get("EffectvUsage")),
+        "fairshare": finite(row.get("FairShare")),
+        **_level(number(row.get("LevelFS"))),
+        "group_tres_minutes": tres_text(row.get("GrpTRESMins", "")),
+        "tres_run_minutes": _minutes(row.get("TRESRunMins", "")),
     }
 
 

@@ -8,7 +8,7 @@ from heeler.slurm.collect import Collector, Table, table_of
 from heeler.slurm.errors import ParseError
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jsonnumbers import integer
-from heeler.slurm.oneliner import pairs, value
+from heeler.slurm.oneliner import entries, pairs, value
 from heeler.slurm.rows import Unreadable
 
 NAME = "topology"
@@ -27,7 +27,7 @@ def parse_text(data: bytes) -> Table:
     """
     rows: list[dict[str, Any]] = []
     unreadable: list[Unreadable] = []
-    lines = [line.strip() for line in data.decode(errors="replace").splitlines() if line.strip()]
+    lines = entries(data.decode(errors="replace"))
     lines = [line for line in lines if "No topology information" not in line]
     for line in lines:
         try:
