@@ -91,6 +91,11 @@ def test_pci_unknown_without_devices_or_with_a_broken_manifest(tmp_path: Path) -
     assert run(check("pci"), board(tmp_path / "d"), PciSettings(manifest="/etc/no.json")).outcome is Outcome.UNKNOWN
 
 
+def test_a_broken_manifest_is_no_business_of_checks_that_need_none(tmp_path: Path) -> None:
+    root = machine(errors(tmp_path, 5), {"etc/manifest.json": "{"})
+    assert run(check("pcie_errors"), root).outcome is Outcome.OK
+
+
 def test_a_manifest_may_be_toml(tmp_path: Path) -> None:
     root = machine(board(tmp_path, gpu=8), {"etc/heeler/manifest.toml": f'[pci."{GPU}"]\nlink_width = 16\n'})
     assert run(check("pci"), root).outcome is Outcome.BAD

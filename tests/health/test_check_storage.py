@@ -150,7 +150,16 @@ def mounted(root: Path, info: str = INFO, fstab: str = FSTAB) -> Path:
 
 def test_mounts_good_with_escapes_swap_noauto_nofail_automount_and_bind(tmp_path: Path) -> None:
     verdict = run(check("mounts"), mounted(tmp_path))
-    assert (verdict.outcome, verdict.why) == (Outcome.OK, "4 file systems of /etc/fstab are mounted")
+    assert (verdict.outcome, verdict.why) == (Outcome.OK, "5 file systems of /etc/fstab are mounted")
+
+
+def test_mounts_good_where_a_mount_point_is_a_link_and_bad_where_a_bind_is_missing(tmp_path: Path) -> None:
+    root = machine(mounted(tmp_path / "a", INFO, "srv:/data /home nfs defaults\n"), {"home": "->data", "data/x": ""})
+    assert run(check("mounts"), root).outcome is Outcome.OK
+    assert run(check("mounted_directory"), root, MountedSettings(("/home",))).outcome is Outcome.OK
+    assert run(check("mounted_directory"), root, MountedSettings(("/data/x",))).outcome is Outcome.BAD
+    gone = mounted(tmp_path / "b", INFO.replace(" /bind rw", " /elsewhere rw"))
+    assert run(check("mounts"), gone).why == "/bind is not mounted"
 
 
 def test_mounts_bad_where_one_is_not_mounted_or_became_read_only(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ ok and never bad: a tool that is missing, denied, ends with 126 or 127, does not
 than it should. "May fail a job" means that its bad is evidence against the hardware, so that a policy may enforce it in
 a prolog or epilog; by default nothing is enforced. Checks that need settings mean nothing without those of the site.
 
-Checks of PCIe, Ethernet, InfiniBand and drives compare with a manifest, where there is one: `/etc/heeler/manifest.toml`,
-`/etc/heeler/manifest.json` or `/etc/manifest.json`, with the keys of GCM's. Make it on a machine that is known to be
-good, read what it leaves out, and put it on all machines of that kind:
+Checks of PCIe, Ethernet, InfiniBand and drives compare with a manifest, where there is one:
+`/etc/heeler/manifest.toml`, `/etc/heeler/manifest.json` or `/etc/manifest.json`, with the keys of GCM's. Make it on a
+machine that is known to be good, read what it leaves out, and put it on all machines of that kind:
 
     heeler-health manifest --out /etc/heeler/manifest.json
 """

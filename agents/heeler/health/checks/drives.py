@@ -8,7 +8,7 @@ from typing import Any
 
 from heeler.health.checks.files import maybe, maybe_names
 from heeler.health.checks.findings import Findings
-from heeler.health.checks.manifest import first_number, load_manifest
+from heeler.health.checks.manifest import first_number, manifest_facts
 from heeler.health.checks.tool import run_tool
 from heeler.health.model import Case, Check, Context, Evidence, Probe, ProbeError, Verdict, unknown
 
@@ -46,14 +46,16 @@ class NvmeSettings:
 
 def read_drives(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
     """Smartctl -x -j of each drive, side by side; /sys/block; the manifest."""
-    manifests = {one.manifest: load_manifest(context, one.manifest) for one in asked if not one.devices}
+    manifests = {one.manifest: manifest_facts(context, one.manifest) for one in asked if not one.devices}
     found = maybe_names(context.root / "sys/block") or []
     drives = [
         name
         for name in found
         if name.startswith(("nvme", "sd")) and (context.root / f"sys/block/{name}/device").exists()
     ]
-    wanted = {name for one in asked for name in (one.devices or _of_manifest(manifests[one.manifest]) or drives)}
+    wanted = {
+        name for one in asked for name in (one.devices or _of_manifest(manifests[one.manifest]["found"]) or drives)
+    }
     answers: dict[str, Any] = {}
 
     def ask(name: str) -> None:
@@ -131,7 +133,10 @@ def judge_blockdev(facts: Any, settings: BlockdevSettings, _case: Case) -> Verdi
 
     Warn: it nears its end, or had errors of its media. Unknown: it does not tell.
     """
-    disks = {} if settings.devices else (facts["manifests"][settings.manifest] or {}).get("disks", {})
+    manifest = {"found": None} if settings.devices else facts["manifests"][settings.manifest]
+    if "error" in manifest:
+        return unknown(f"the manifest can't be read: {manifest['error']}")
+    disks = (manifest["found"] or {}).get("disks", {})
     sizes = {
         str(one["blockdev"]).removeprefix("/dev/"): one.get("size") for one in disks.values() if one.get("blockdev")
     }

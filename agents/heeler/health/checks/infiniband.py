@@ -9,7 +9,7 @@ from typing import Any
 
 from heeler.health.checks.files import as_int, maybe, maybe_int, maybe_names, names_in
 from heeler.health.checks.findings import Findings
-from heeler.health.checks.manifest import each_of, first_number, load_manifest, wanted_rdma_ports
+from heeler.health.checks.manifest import each_of, first_number, manifest_facts, wanted_rdma_ports
 from heeler.health.model import Case, Check, Context, Evidence, Outcome, Probe, ProbeError, Verdict, unknown
 
 _CLASS = "sys/class/infiniband"
@@ -111,7 +111,7 @@ def read_infiniband(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
     return {
         "devices": _devices(context.root),
         "nets": _nets(context.root),
-        "manifests": {path: _manifest(context, path) for path in paths},
+        "manifests": {path: manifest_facts(context, path) for path in paths},
     }
 
 
@@ -121,14 +121,6 @@ def read_twice(context: Context, _asked: Sequence[Any]) -> dict[str, Any]:
     started = time.monotonic()
     time.sleep(min(1.0, context.timeout_s / 4))
     return {"before": first, "devices": _devices(context.root), "seconds": time.monotonic() - started}
-
-
-def _manifest(context: Context, path: str) -> dict[str, Any]:
-    """Return the manifest, or why there is none: a check that has settings of its own goes on without."""
-    try:
-        return {"found": load_manifest(context, path)}
-    except ProbeError as err:
-        return {"error": str(err)}
 
 
 def _devices(root: Path) -> dict[str, Any]:
@@ -213,7 +205,7 @@ def judge_ib_links(facts: Any, settings: IbLinksSettings, _case: Case) -> Verdic
     Spare ports may be down. Unknown: nobody says what should be up, or a port's state can't be read.
     """
     manifest = facts["manifests"][settings.manifest]
-    of_manifest = wanted_rdma_ports(manifest.get("found"))
+    of_manifest = wanted_rdma_ports(manifest["found"])
     wanted = list(settings.ports)
     if not wanted and settings.count is None:
         if "error" in manifest:
@@ -221,7 +213,7 @@ def judge_ib_links(facts: Any, settings: IbLinksSettings, _case: Case) -> Verdic
         wanted = list(of_manifest)
         if not wanted:
             return unknown("what should be up is not said: neither ports nor count, and no manifest")
-    common = first_number(((manifest.get("found") or {}).get("ib") or {}).get("link_rate")) or 0.0
+    common = first_number(((manifest["found"] or {}).get("ib") or {}).get("link_rate")) or 0.0
     graded = []
     for device, one in facts["devices"].items():
         for number, port in one["ports"].items():
@@ -399,7 +391,7 @@ def judge_ib_firmware(facts: Any, settings: IbFirmwareSettings, _case: Case) -> 
         wanted = [str(each) for each in each_of(ib.get("firmware_version"))]
     if not wanted:
         return unknown("which firmware there should be is not said")
-    mine = {name.partition("/")[0] for name in wanted_rdma_ports(manifest.get("found"))}
+    mine = {name.partition("/")[0] for name in wanted_rdma_ports(manifest["found"])}
     versions = {
         name: one["firmware"]
         for name, one in facts["devices"].items()

@@ -39,6 +39,14 @@ def load_manifest(context: Context, path: str = "") -> dict[str, Any] | None:
     return None
 
 
+def manifest_facts(context: Context, path: str) -> dict[str, Any]:
+    """Return {"found"} or {"error"}: what needs no manifest goes on where one is broken."""
+    try:
+        return {"found": load_manifest(context, path)}
+    except ProbeError as err:
+        return {"found": None, "error": str(err)}
+
+
 def parse_manifest(data: bytes, path: Path) -> dict[str, Any]:
     """Return a manifest of plain values. Raises ProbeError."""
     try:

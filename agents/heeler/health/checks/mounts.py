@@ -34,7 +34,7 @@ class Wanted:
     @property
     def must_be_mounted(self) -> bool:
         """Whether a node without it is not as its owner wants it."""
-        if self.kind in ("swap", "none", "ignore") or self.point in ("none", "swap"):
+        if self.kind in ("swap", "ignore") or self.point in ("none", "swap"):
             return False
         # Those are mounted when somebody asks for them, or may be missing.
         return not {"noauto", "nofail", "x-systemd.automount", "comment=systemd.automount"} & set(self.options)

@@ -8,7 +8,7 @@ from typing import Any
 from heeler.bus import ConfigError
 from heeler.health.checks.files import as_int, maybe, maybe_int, maybe_names, names_in
 from heeler.health.checks.findings import Findings
-from heeler.health.checks.manifest import each_of, first_number, load_manifest
+from heeler.health.checks.manifest import each_of, first_number, manifest_facts
 from heeler.health.model import Case, Check, Context, Evidence, Probe, ProbeError, Verdict, unknown
 
 _FOLDER = "sys/bus/pci/devices"
@@ -64,8 +64,8 @@ def read_pci(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
     """/sys/bus/pci/devices (class, link speed and width, AER counters), the manifest."""
     folder = context.root / _FOLDER
     paths = {one.manifest for one in asked if isinstance(one, PciSettings)}
-    manifests = {path: load_manifest(context, path) for path in paths}
-    wanted = {address_of(each) for one in manifests.values() if one for each in one["pci"]}
+    manifests = {path: manifest_facts(context, path) for path in paths}
+    wanted = {address_of(each) for one in manifests.values() if one["found"] for each in one["found"]["pci"]}
     devices = {}
     for name in names_in(folder):
         code = maybe_int(folder / name / "class")
@@ -149,7 +149,9 @@ def judge_pci(facts: Any, settings: PciSettings, _case: Case) -> Verdict:
     Warn: without a manifest, a link is narrower than its device can. Unknown: nothing to look at can be read.
     """
     manifest, found = facts["manifests"][settings.manifest], Findings()
-    wanted = manifest["pci"] if manifest else {}
+    if "error" in manifest:
+        return unknown(f"the manifest can't be read: {manifest['error']}")
+    wanted = manifest["found"]["pci"] if manifest["found"] else {}
     if wanted:
         for raw, says in wanted.items():
             _judge_wanted(address_of(raw), says, facts, settings, found)
@@ -222,7 +224,7 @@ def judge_pcie_errors(facts: Any, settings: PcieErrorsSettings, _case: Case) -> 
 def read_ethernet(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
     """/sys/class/net (operstate, carrier, speed, mtu, flags, address), the manifest."""
     paths = {one.manifest for one in asked if not one.names}
-    manifests = {path: load_manifest(context, path) for path in paths}
+    manifests = {path: manifest_facts(context, path) for path in paths}
     folder = context.root / "sys/class/net"
     nets = {}
     for name in names_in(folder):
@@ -242,7 +244,10 @@ def judge_ethlink(facts: Any, settings: EthlinkSettings, _case: Case) -> Verdict
     wanted: dict[str, Mapping[str, Any]] = {name: {} for name in settings.names}
     if not wanted:
         manifest = facts["manifests"][settings.manifest]
-        wanted = {str(says.get("netdev") or name): says for name, says in (manifest["eth"] if manifest else {}).items()}
+        if "error" in manifest:
+            return unknown(f"the manifest can't be read: {manifest['error']}")
+        says_all = manifest["found"]["eth"] if manifest["found"] else {}
+        wanted = {str(says.get("netdev") or name): says for name, says in says_all.items()}
     if not wanted:
         return unknown("which interfaces there should be is not said")
     found = Findings()

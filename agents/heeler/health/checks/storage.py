@@ -6,10 +6,9 @@ when it does not come back in time. The probe's process ends all the same.
 
 import os
 import stat
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,12 +204,24 @@ def read_mount_table(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
     fstab: list[dict[str, Any]] | str | None = None
     if any(isinstance(one, FstabSettings) for one in asked):
         fstab = _fstab(context)
+    points = [one["point"] for one in fstab] if isinstance(fstab, list) else []
+    points += [clean_point(path) for one in asked if isinstance(one, MountedSettings) for path in one.directories]
     places = [path for one in asked if isinstance(one, MountedSettings) and one.writable for path in one.directories]
     return {
-        "mounts": {point: _plain(mount) for point, mount in mounts.items()},
+        "mounts": {
+            point: _plain(mount) for point, mount in {**mounts, **_behind_links(context, points, mounts)}.items()
+        },
         "fstab": fstab,
         "written": at_each(context, places, lambda path: _write(context.root / path.lstrip("/"))) if places else {},
     }
+
+
+def _behind_links(context: Context, points: Sequence[str], mounts: Mapping[str, Mount]) -> dict[str, Mount]:
+    """Return the mounts of points that are links, or lie behind one: the kernel knows them by their real place."""
+    root = str(context.root).rstrip("/")
+    missing = [point for point in points if point not in mounts]
+    real = at_each(context, missing, lambda path: os.path.realpath(f"{root}{path}").removeprefix(root) or "/")
+    return {point: mounts[one["value"]] for point, one in real.items() if one.get("value") in mounts}
 
 
 def _plain(mount: Mount) -> dict[str, Any]:
@@ -232,6 +243,8 @@ def _fstab(context: Context) -> list[dict[str, Any]] | str:
 
 
 def _write(folder: Path) -> bool:
+    import tempfile  # noqa: PLC0415 - few sites have this check
+
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".heeler-health-") as file:
         file.write(b"heeler")
         file.flush()

@@ -6,14 +6,16 @@ the probe's time is over. Its own deadline is a little earlier, to be able to sa
 
 import contextlib
 import os
-import selectors
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from heeler.health.model import Context, ProbeError
+
+if TYPE_CHECKING:
+    import subprocess
 
 MOST_BYTES = 16 << 20
 GRACE_S = 1.0  # for pipes that a tool's own children hold open
@@ -71,6 +73,8 @@ def run_tool(
     context: Context, argv: Sequence[str], *, timeout_s: float | None = None, most: int = MOST_BYTES
 ) -> Output:
     """Run a tool and return what it said, whatever its exit status. Raises ProbeError where it did not really run."""
+    import subprocess  # noqa: PLC0415 - most runs need no tool, and it takes time to import
+
     program = find_tool(context, argv[0])
     if program is None:
         raise ProbeError("missing", f"{argv[0]} is not installed")
@@ -107,8 +111,10 @@ def run_tool(
     return Output(tuple(argv), rc, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
 
 
-def _drain(process: subprocess.Popen[bytes], deadline: float, most: int) -> tuple[bytes, bytes]:
+def _drain(process: "subprocess.Popen[bytes]", deadline: float, most: int) -> tuple[bytes, bytes]:
     """Read both pipes until the tool has ended. Raises TimeoutError, OverflowError."""
+    import selectors  # noqa: PLC0415
+
     assert process.stdout is not None and process.stderr is not None, "opened with PIPE"  # noqa: PT018
     out, err = bytearray(), bytearray()
     ended = os.pidfd_open(process.pid)
