@@ -196,6 +196,13 @@ def test_io_errors_unknown_without_a_log(tmp_path: Path) -> None:
     assert run(check("io_errors"), tmp_path).outcome is Outcome.UNKNOWN
 
 
+def test_io_errors_unknown_where_the_log_has_lost_all_but_the_last_minutes(tmp_path: Path) -> None:
+    short = log(tmp_path / "a", "usb 1-1: new", first_seq=900, oldest_s=UP_S - 300, age_s=1)
+    assert run(check("io_errors"), short).outcome is Outcome.UNKNOWN
+    long = log(tmp_path / "b", "usb 1-1: new", first_seq=900, oldest_s=UP_S - 900, age_s=1)
+    assert run(check("io_errors"), long).outcome is Outcome.OK
+
+
 # mce
 
 

@@ -98,7 +98,8 @@ def _run(
     if wanted.phase not in AROUND_JOBS:  # there a script's deadline is for all of it, and checks are for seconds
         checks_s = wanted.timeout_s or checks_s
     deadline = started + (wanted.timeout_s or checks_s + MARK_S) - SPARE_S
-    context = Context(case, wanted.root, dict(env), env.get("PATH"), checks_s)
+    tools = _where_tools_are(env, policy)
+    context = Context(case, wanted.root, tools, tools.get("PATH"), checks_s)
     origin = Origin(policy.cluster or env.get("HEELER_CLUSTER") or "local", node, boot_id(wanted.root))
     around = Around(policy, origin, context, deadline, lambda sent: _put(policy, sent))
     around.begin()
@@ -198,6 +199,16 @@ def boot_id(root: Path) -> str:
     with suppress(OSError):
         return (root / "proc/sys/kernel/random/boot_id").read_text().strip() or "unknown"
     return "unknown"
+
+
+def _where_tools_are(env: Mapping[str, str], policy: Policy) -> dict[str, str]:
+    """Return the environment of checks' tools: Slurm's commands are where the policy says."""
+    found, slurm = dict(env), policy.slurm
+    if slurm.conf:
+        found["SLURM_CONF"] = slurm.conf
+    if slurm.bin_dir:
+        found["PATH"] = f"{slurm.bin_dir}:{env['PATH']}" if env.get("PATH") else slurm.bin_dir
+    return found
 
 
 def _slurm_state(path: Path, now_ns: int) -> dict[str, Any]:

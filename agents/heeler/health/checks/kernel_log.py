@@ -14,6 +14,7 @@ from heeler.health.kmsg_words import meaning_of, plain
 from heeler.health.model import Case, Check, Context, Evidence, Probe, Verdict
 
 _MOST_EVENTS = 20_000
+_LEAST_REACH_US = 600 * 1_000_000
 _INFINIBAND = 32  # ARPHRD_INFINIBAND of the kernel's net types
 
 
@@ -120,7 +121,8 @@ def _within(facts: Mapping[str, Any], window_s: float, *whats: str) -> _Window:
     since_us = max(now_us - window_s * 1e6, 0) if window_s else 0
     events = [event for event in facts["events"] if event["what"] in whats and event["mono_us"] >= since_us]
     if not window_s:
-        return _Window(events, complete=True, words=f"the kernel's log, which goes back {_span(covers_us)}")
+        # A log that has lost all but its last minutes shows nothing of the time since boot.
+        return _Window(events, covers_us >= min(_LEAST_REACH_US, now_us), f"the kernel's log of {_span(covers_us)}")
     complete = covers_us >= min(window_s * 1e6, now_us) - 1e6
     return _Window(events, complete, f"the kernel's log of the last {_span(min(window_s * 1e6, now_us))}")
 
