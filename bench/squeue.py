@@ -68,12 +68,11 @@ GCM_FIELDS = [
 ]
 
 WORKER = """
-import json, resource, sys, time
-from heeler.bus import encode
+import json, sys, time
 from heeler.slurm.command import run_slurm
 from heeler.slurm.jobsjson import parse_jobs_json
 from heeler.slurm.jobstext import Marks, parse_jobs_text
-from heeler.slurm.publisher import table_publications
+from heeler.slurm.publisher import payload_of, table_publications
 from datetime import UTC
 kind, field, row = sys.argv[1:]
 started, wall = time.process_time(), time.monotonic()
@@ -85,11 +84,11 @@ else:
     answer = parse_jobs_json(done.stdout, now_ns=now_ns, with_table=True)
 size = messages = 0
 for part in table_publications("c", "f", "jobs", answer.table, ts_ns=now_ns, duration_ns=1, version=None):
-    size += len(encode(part.kind, part.message))
+    size += len(payload_of(part))
     messages += 1
 cpu_s, wall_s = time.process_time() - started, time.monotonic() - wall
 assert not answer.unreadable and not answer.table.unreadable, answer.unreadable[:3] + answer.table.unreadable[:3]
-rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+rss = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
 print(json.dumps({"jobs": answer.table.rows, "cpu_s": cpu_s, "wall_s": wall_s, "rss_mib": rss, "messages": messages,
                   "bytes": size}))
 """

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from heeler.slurm.collect import Table
 from heeler.slurm.errors import ParseError
-from heeler.slurm.gres import Gres, gpu_count, gpu_indices, parse_gres
+from heeler.slurm.gres import Gres, gpu_count, gpu_indices
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jobid import MAX_ID
+from heeler.slurm.jobvalues import gres_of, state_of, tres_of
 from heeler.slurm.jsonnumbers import epoch_ns, identifier, integer
 from heeler.slurm.rows import Row, Unreadable, free_text, is_row, optional
-from heeler.slurm.state import JobFlags, parse_job_state
-from heeler.slurm.tres import parse_tres
+from heeler.slurm.state import JobFlags
 
 GpusSource = Literal["slurm_index", "whole_node", "none", "unknown"]
 SHARED_KINDS = ("shard", "mps")  # a part of a GPU, so which GPU can't be told from a count
@@ -31,7 +31,7 @@ class Gpus:
 NO_GPUS = Gpus("none")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: there are a hundred thousand, and that would double the time to make one
 class Job:
     """What Slurm says of one job. Nodes and GPUs are read only where the job has or had them."""
 
@@ -72,7 +72,7 @@ def parse_job_json(row: Any) -> Job:
     job_id = id_of(row)
     if job_id is None:
         raise ParseError("a job without an id", row)
-    state = parse_job_state(row.get("job_state"))
+    state = state_of(row.get("job_state"))
     if not (state.holds or state.ended):
         # Nine of ten jobs may be waiting: what they ask for is nobody's business here.
         return Job(job_id, state, restarts=integer(row.get("restart_cnt")))
@@ -206,7 +206,7 @@ def _by_detail(row: Row, nodes: tuple[str, ...]) -> Gpus | None:
     for text in detail:
         if not isinstance(text, str):
             raise ParseError("gres_detail is not text", text)
-        parsed.append(parse_gres(text))
+        parsed.append(gres_of(text))
     counts = [gpu_count(resources) for resources in parsed]
     if not any(counts):
         shared = any(gres.name in SHARED_KINDS and gres.count for resources in parsed for gres in resources)
@@ -241,7 +241,7 @@ def _allocated(rows: Iterable[Any]) -> Iterable[str]:
 def _by_count(row: Row, nodes: tuple[str, ...]) -> Gpus:
     """Read the allocated TRES: only how many GPUs."""
     text = optional(row, "tres_alloc_str")
-    tres = parse_tres(text)
+    tres = tres_of(text)
     if tres.gpus:
         even = bool(nodes) and tres.gpus % len(nodes) == 0
         return Gpus("unknown", None, tres.gpus // len(nodes) if even else None)

@@ -6,20 +6,21 @@ row that is no object) goes the slower way through `jsonfix`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from heeler.slurm import jobvalues, jsonfix
-from heeler.slurm.collect import Table
 from heeler.slurm.errors import ParseError
+from heeler.slurm.jobcolumns import Columns, Growing
 from heeler.slurm.jobs import Job, JobsAnswer, flag, gpus_of, id_of, is_exclusive, node_order, parse_job_json
-from heeler.slurm.jobvalues import MIB, NS, Requests
-from heeler.slurm.jsonnumbers import epoch_ns, identifier, integer, number
-from heeler.slurm.rows import Row, Unreadable, free_text, optional, rows_of, version_of
+from heeler.slurm.jobvalues import MIB, NS
+from heeler.slurm.jsonnumbers import NO_VAL32, epoch_ns, identifier, integer, number
+from heeler.slurm.rows import MAX_TEXT, Row, Unreadable, free_text, optional, rows_of, version_of
 from heeler.slurm.state import JobFlags
-from heeler.slurm.tablebuilder import TableBuilder
 
 _PARTIAL = re.compile(r"truncat|partial|incomplete|not all|omitt", re.IGNORECASE)
 
@@ -128,13 +129,15 @@ class JobRow(msgspec.Struct, gc=False):
 
 
 class _Answer(msgspec.Struct):
-    jobs: list[JobRow] | None = None
+    jobs: list[msgspec.Raw] | None = None
     errors: Any = None
     warnings: Any = None
     meta: Any = None
 
 
 _answer = msgspec.json.Decoder(_Answer)
+_row = msgspec.json.Decoder(JobRow)
+CHUNK = 2000  # rows that are read at a time: what is not needed of them goes before the next
 
 
 def parse_jobs_json(
@@ -145,22 +148,35 @@ def parse_jobs_json(
     Raises ParseError where the answer is no list of jobs, or lists errors.
     """
     rows, value = _rows(answer)
-    unreadable = [Unreadable(None, f"Slurm warns: {text}") for text in warnings_of(value) if _PARTIAL.search(text)]
+    said = [Unreadable(None, f"Slurm warns: {text}") for text in warnings_of(value) if _PARTIAL.search(text)]
     jobs: list[Job] = []
-    builder = TableBuilder("jobs", unreadable=list(unreadable)) if with_table else None
-    for row in rows:
-        try:
-            jobs.append(parse_job_json(row))
-        except ParseError as err:
-            unreadable.append(Unreadable(id_of(row), str(err)))
-        if builder is not None:
-            try:
-                builder.add(columns_of(row, now_ns))
-            except ParseError as err:
-                builder.unreadable.append(Unreadable(id_of(row), str(err)))
+    unreadable = list(said)
     version = version_of(value)
-    table: Table | None = builder.build(version) if builder is not None else None
-    return JobsAnswer(tuple(jobs), tuple(unreadable), version, table)
+    table = Growing({}, said, version) if with_table else None
+    for at in range(0, len(rows), CHUNK):
+        some = [_decoded(row) for row in rows[at : at + CHUNK]]
+        for row in some:
+            try:
+                jobs.append(parse_job_json(row))
+            except ParseError as err:
+                unreadable.append(Unreadable(id_of(row), str(err)))
+        if table is not None:
+            named = [row for row in some if id_of(row) is not None]
+            table.unreadable += [
+                Unreadable(None, str(ParseError("a job without an id", row))) for row in some if id_of(row) is None
+            ]
+            table.add(_columns(named, now_ns))
+    return JobsAnswer(tuple(jobs), tuple(unreadable), version, table.table() if table is not None else None)
+
+
+def _decoded(row: Any) -> Any:
+    """Return a row as a struct; as what it is where it is none."""
+    if not isinstance(row, msgspec.Raw):
+        return row
+    try:
+        return _row.decode(row)
+    except msgspec.DecodeError:
+        return bytes(row)[:400].decode(errors="replace")
 
 
 def warnings_of(value: Mapping[str, Any]) -> list[str]:
@@ -187,117 +203,179 @@ def _rows(answer: str | bytes | Mapping[str, Any]) -> tuple[Sequence[Any], Mappi
     return rows_of(answer, "jobs"), answer
 
 
-def columns_of(row: Any, now_ns: int) -> dict[str, Any]:
-    """Return the columns of one job. Raises ParseError."""
-    job_id = id_of(row)
-    if job_id is None:
-        raise ParseError("a job without an id", row)
-    state = jobvalues.state_of(row.get("job_state"))
-    waits = not (state.holds or state.ended)
-    start_ns, end_ns = _stamp(row, "start_time"), _stamp(row, "end_time")
-    submit_ns = _stamp(row, "submit_time")
-    limit = number(row.get("time_limit"))
-    per_node, per_cpu = _mib(row, "memory_per_node"), _mib(row, "memory_per_cpu")
-    reason = optional(row, "state_reason")
-    asks = Requests(
-        per_node=optional(row, "tres_per_node"),
-        per_job=optional(row, "tres_per_job"),
-        per_task=optional(row, "tres_per_task"),
-        per_socket=optional(row, "tres_per_socket"),
-        nodes=_whole(row.get("node_count")),
-        tasks=_whole(row.get("tasks")),
-    )
-    values: dict[str, Any] = {
-        "job_id": job_id,
-        "name": free_text(row, "name"),
-        "user": optional(row, "user_name"),
-        "user_id": _whole(row.get("user_id")),
-        "group": optional(row, "group_name"),
-        "account": optional(row, "account"),
-        "partition": optional(row, "partition"),
-        "qos": optional(row, "qos"),
-        "wckey": optional(row, "wckey"),
-        "reason_detail": free_text(row, "state_description"),
-        "nice": integer(row.get("nice"), signed=True),
-        "submit_ts": submit_ns,
-        "eligible_ts": _stamp(row, "eligible_time"),
-        "accrue_ts": _stamp(row, "accrue_time"),
-        "start_ts": start_ns,
-        "end_ts": end_ns,
-        "deadline_ts": _stamp(row, "deadline"),
-        "suspended_ts": _stamp(row, "suspend_time"),
-        "preempt_ts": _stamp(row, "preempt_time"),
-        "last_sched_eval_ts": _stamp(row, "last_sched_evaluation"),
-        "restarts": _whole(row.get("restart_cnt")),
-        "requeue": flag(row, "requeue"),
-        "batch": flag(row, "batch_flag"),
-        "exclusive": is_exclusive(row),
-        "node_count": asks.nodes,
-        "scheduled_nodes": jobvalues.nodes_of(optional(row, "scheduled_nodes")),
-        "required_nodes": jobvalues.nodes_of(optional(row, "required_nodes")),
-        "excluded_nodes": jobvalues.nodes_of(optional(row, "excluded_nodes")),
-        "batch_host": optional(row, "batch_host"),
-        "cpus": _whole(row.get("cpus")),
-        "tasks": asks.tasks,
-        "cpus_per_task": _whole(row.get("cpus_per_task")),
-        "min_cpus_per_node": _whole(row.get("minimum_cpus_per_node")),
-        "memory_per_node_bytes": per_node,
-        "memory_per_cpu_bytes": per_cpu,
-        "min_memory_bytes": per_node if per_cpu is None else per_cpu,
-        "min_tmp_disk_bytes": _mib(row, "minimum_tmp_disk_per_node"),
-        "licenses": optional(row, "licenses"),
-        "features": optional(row, "features"),
-        "dependency": optional(row, "dependency"),
-        "reservation": optional(row, "resv_name"),
-        "container": optional(row, "container"),
-        "command": optional(row, "command"),
-        "work_dir": optional(row, "current_working_directory"),
-        "comment": _comment(row),
-        "admin_comment": free_text(row, "admin_comment"),
-        "system_comment": free_text(row, "system_comment"),
-    }
-    values |= jobvalues.status(state, None if reason == "None" else reason, _whole(row.get("priority")))
-    if (hold := row.get("hold")) is not None:
-        values["hold"] = hold
-    values |= jobvalues.times(
-        state,
-        now_ns,
-        submit_ns=submit_ns,
-        start_ns=start_ns,
-        elapsed_s=_elapsed(row, state, start_ns, end_ns, now_ns),
-        limit_s=None if limit is None else limit * 60,
-    )
-    values |= jobvalues.requested(asks, jobvalues.tres_of(optional(row, "tres_req_str")))
-    values |= _ids(row, job_id)
-    if waits:
-        values |= {**jobvalues.NOTHING, "nodes": []}
-    else:
-        values |= _had(row, asks)
-    if state.ended:
-        values["exit_code"], values["exit_signal"] = _exit(row.get("exit_code"))
-    return values
+TEXTS = {
+    "user": "user_name",
+    "group": "group_name",
+    "account": "account",
+    "partition": "partition",
+    "qos": "qos",
+    "wckey": "wckey",
+    "batch_host": "batch_host",
+    "licenses": "licenses",
+    "features": "features",
+    "dependency": "dependency",
+    "reservation": "resv_name",
+    "container": "container",
+    "command": "command",
+    "work_dir": "current_working_directory",
+}
+FREE_TEXTS = {
+    "name": "name",
+    "reason_detail": "state_description",
+    "admin_comment": "admin_comment",
+    "system_comment": "system_comment",
+}
+STAMPS = {
+    "submit_ts": "submit_time",
+    "eligible_ts": "eligible_time",
+    "accrue_ts": "accrue_time",
+    "start_ts": "start_time",
+    "end_ts": "end_time",
+    "deadline_ts": "deadline",
+    "suspended_ts": "suspend_time",
+    "preempt_ts": "preempt_time",
+    "last_sched_eval_ts": "last_sched_evaluation",
+}
+NUMBERS = {
+    "user_id": "user_id",
+    "restarts": "restart_cnt",
+    "node_count": "node_count",
+    "cpus": "cpus",
+    "tasks": "tasks",
+    "cpus_per_task": "cpus_per_task",
+    "min_cpus_per_node": "minimum_cpus_per_node",
+}
+MEMORY = {
+    "memory_per_node_bytes": "memory_per_node",
+    "memory_per_cpu_bytes": "memory_per_cpu",
+    "min_tmp_disk_bytes": "minimum_tmp_disk_per_node",
+}
+ASKS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
 
 
-def _had(row: Row, asks: Requests) -> dict[str, Any]:
-    """Return the columns of what a job has or had."""
-    nodes = jobvalues.nodes_of(optional(row, "nodes"))
-    values = {"nodes": nodes, **jobvalues.allocated(jobvalues.tres_of(optional(row, "tres_alloc_str")), asks)}
-    gpus = gpus_of(row, tuple(nodes))
-    detail = row.get("gres_detail")
-    if isinstance(detail, list) and len(detail) == len(nodes) and detail:
-        order = node_order(row, tuple(nodes))
-        values["gres_detail"] = [f"{node}={text}" for node, text in zip(order, detail, strict=True)]
-        if gpus.source != "unknown" and not values.get("gpus_allocated_by_type"):
-            values["gpus_allocated_by_type"] = _by_type(detail)
-    if gpus.by_node:
-        values["gpu_indices"] = [f"{node}={jobvalues.index_text(found)}" for node, found in gpus.by_node.items()]
-        if values.get("gpus_allocated") is None and len(gpus.by_node) == len(nodes):
-            values["gpus_allocated"] = sum(map(len, gpus.by_node.values()))
-    if gpus.source == "none" and values.get("gpus_allocated") is None:
-        values["gpus_allocated"] = 0
-    if values.get("gpus_source") != "none":
-        values["gpus_source"] = gpus.source
-    return values
+def _columns(rows: Sequence[Any], now_ns: int) -> Columns:
+    """Return all columns of rows that have an id."""
+    columns = Columns(len(rows))
+    found = columns.found
+    structs = all(type(row) is JobRow for row in rows)
+
+    def said(key: str) -> list[Any]:
+        return list(map(attrgetter(key), rows)) if structs else [row.get(key) for row in rows]
+
+    def texts(key: str, read: Callable[[Any], Any] = _optional) -> list[Any]:
+        values = said(key)
+        plain = {str, type(None)}.issuperset(map(type, values))
+        return columns.read(values, read) if plain else columns.each(values, read)
+
+    for name, key in TEXTS.items():
+        found[name] = texts(key)
+    for name, key in FREE_TEXTS.items():
+        found[name] = texts(key, _free)
+    for name, key in STAMPS.items():
+        found[name] = columns.each(said(key), _stamp)
+    for name, key in NUMBERS.items():
+        found[name] = columns.each(said(key), _whole)
+    for name, key in MEMORY.items():
+        found[name] = columns.each(said(key), _mib)
+    by_node, by_cpu = found["memory_per_node_bytes"], found["memory_per_cpu_bytes"]
+    found["min_memory_bytes"] = [a if b is None else b for a, b in zip(by_node, by_cpu, strict=True)]
+    found["nice"] = columns.each(said("nice"), lambda value: value if value == 0 else integer(value, signed=True))
+    found["comment"] = columns.each(rows, _comment)
+    for name, key in (("requeue", "requeue"), ("batch", "batch_flag")):
+        found[name] = columns.each(rows, partial(flag, key=key))
+    found["exclusive"] = columns.each(rows, is_exclusive)
+    for key in ("scheduled_nodes", "required_nodes", "excluded_nodes"):
+        found[key] = columns.read(texts(key), jobvalues.nodes_of)
+    states = [tuple(state) if type(state) is list else state for state in said("job_state")]
+    columns.set_states(_hashable(states), texts("state_reason"), columns.each(said("priority"), _whole))
+    found["hold"] = [old if new is None else bool(new) for new, old in zip(said("hold"), found["hold"], strict=True)]
+    waits = columns.waits
+    found["elapsed_s"] = columns.each(
+        zip(rows, columns.states, strict=True), lambda two: _elapsed(two[0], two[1], now_ns)
+    )
+    limits = columns.each(said("time_limit"), _minutes)
+    columns.set_times(now_ns, limits)
+    had = [None if wait else text for wait, text in zip(waits, texts("tres_alloc_str"), strict=True)]
+    asks = [texts(key) for key in ASKS]
+    columns.set_resources(texts("tres_req_str"), had, (*asks, found["node_count"], found["tasks"]))
+    _set_ids(columns, rows)
+    nodes = [None if wait else text for wait, text in zip(waits, texts("nodes"), strict=True)]
+    found["nodes"] = columns.read(nodes, jobvalues.nodes_of)
+    _set_gpus(columns, rows)
+    codes = columns.each(zip(said("exit_code"), columns.states, strict=True), lambda two: _exit(*two))
+    found["exit_code"] = [code[0] if code else None for code in codes]
+    found["exit_signal"] = [code[1] if code else None for code in codes]
+    return columns
+
+
+def _set_ids(columns: Columns, rows: Sequence[Any]) -> None:
+    """Make the columns that say what jobs are part of: from the id that people would write, and what else is told."""
+    ids = [id_of(row) or "" for row in rows]
+    told = columns.each(zip(rows, ids, strict=True), lambda two: _reference(*two))
+    refs = [job_id if one is None else one[0] for one, job_id in zip(told, ids, strict=True)]
+    columns.set_ids(ids, refs)
+    found = columns.found
+    for at, one in enumerate(told):
+        if one is not None:
+            _, array, throttle, het, offset = one
+            found["array_job_id"][at] = array
+            found["array_throttle"][at] = found["array_throttle"][at] or throttle
+            found["het_job_id"][at], found["het_job_offset"][at] = het, offset
+
+
+def _reference(row: Row, job_id: str) -> tuple[str, str | None, int | None, str | None, int | None] | None:
+    """Return a job's name, array, throttle, het job and offset in it; None for a job that is part of nothing."""
+    array, het = _whole(row.get("array_job_id")) or None, _whole(row.get("het_job_id")) or None
+    if array is None and het is None:
+        return None
+    ref, throttle, offset = job_id, None, None
+    if array is not None:
+        throttle = integer(row.get("array_max_tasks")) or None
+        text, task = optional(row, "array_task_string"), integer(row.get("array_task_id"))
+        if text:
+            ref = f"{array}_[{text}]"
+        elif task is not None:
+            ref = f"{array}_{task}"
+    if het is not None:
+        offset = integer(row.get("het_job_offset"))
+        ref = ref if offset is None else f"{het}+{offset}"
+    return ref, None if array is None else str(array), throttle, None if het is None else str(het), offset
+
+
+def _set_gpus(columns: Columns, rows: Sequence[Any]) -> None:
+    """Make the columns of GPUs by node, and what they tell beyond the counts."""
+    found = columns.found
+    found["gres_detail"], found["gpu_indices"] = [None] * columns.rows, [None] * columns.rows
+    counts, types, sources = found["gpus_allocated"], found["gpus_allocated_by_type"], found["gpus_source"]
+    for at, row in enumerate(rows):
+        if columns.waits[at] or found["nodes"][at] is None:
+            continue
+        nodes, detail = tuple(found["nodes"][at]), row.get("gres_detail")
+        gpus = gpus_of(row, nodes)
+        if isinstance(detail, list) and len(detail) == len(nodes) and detail:
+            order = node_order(row, nodes)
+            found["gres_detail"][at] = [f"{node}={text}" for node, text in zip(order, detail, strict=True)]
+            if gpus.source != "unknown" and not types[at]:
+                types[at] = _by_type(detail)
+        if gpus.by_node:
+            found["gpu_indices"][at] = [
+                f"{node}={jobvalues.index_text(indices)}" for node, indices in gpus.by_node.items()
+            ]
+            if counts[at] is None and len(gpus.by_node) == len(nodes):
+                counts[at] = sum(map(len, gpus.by_node.values()))
+        if gpus.source == "none" and counts[at] is None:
+            counts[at] = 0
+        if sources[at] != "none":
+            sources[at] = gpus.source
+
+
+def _hashable(values: list[Any]) -> list[Any]:
+    """Return states in a form that can be looked up; what can't is no state."""
+    return [value if isinstance(value, str) or _is_words(value) else repr(value) for value in values]
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(word, str) for word in value)
 
 
 def _by_type(detail: Sequence[str]) -> dict[str, int] | None:
@@ -310,32 +388,11 @@ def _by_type(detail: Sequence[str]) -> dict[str, int] | None:
     return found or None
 
 
-def _ids(row: Row, job_id: str) -> dict[str, Any]:
-    """Return the columns that say what a job is part of."""
-    array, task = identifier(row.get("array_job_id")), integer(row.get("array_task_id"))
-    het, text = identifier(row.get("het_job_id")), optional(row, "array_task_string")
-    values: dict[str, Any] = {"job_ref": job_id}
-    if array is not None:
-        throttle = integer(row.get("array_max_tasks")) or None
-        values |= {"array_job_id": str(array), "array_throttle": throttle}
-        if text:
-            tasks, count, said = jobvalues.array_tasks(text)
-            values |= {"array_tasks": tasks, "array_task_count": count, "array_throttle": said or throttle}
-            values["job_ref"] = f"{array}_[{text}]"
-        elif task is not None:
-            values |= {"array_task_id": task, "job_ref": f"{array}_{task}"}
-    if het is not None:
-        offset = integer(row.get("het_job_offset"))
-        values |= {"het_job_id": str(het), "het_job_offset": offset}
-        if offset is not None:
-            values["job_ref"] = f"{het}+{offset}"
-    return values
-
-
-def _elapsed(row: Row, state: JobFlags, start_ns: int | None, end_ns: int | None, now_ns: int) -> float | None:
+def _elapsed(row: Row, state: JobFlags, now_ns: int) -> float | None:
     """Return how long a job ran, without the time that it was suspended, as Slurm counts it."""
     if not (state.holds or state.ended):
         return 0
+    start_ns, end_ns = _stamp(row.get("start_time")), _stamp(row.get("end_time"))
     if start_ns is None:
         return None
     before = integer(row.get("pre_sus_time")) or 0
@@ -343,7 +400,7 @@ def _elapsed(row: Row, state: JobFlags, start_ns: int | None, end_ns: int | None
         return before
     over = end_ns is not None and (state.ended or state.name == "COMPLETING") and end_ns <= now_ns
     until = end_ns if over and end_ns is not None else now_ns
-    resumed = _stamp(row, "suspend_time")
+    resumed = _stamp(row.get("suspend_time"))
     return max(until - (start_ns if resumed is None else resumed), 0) / NS + (0 if resumed is None else before)
 
 
@@ -352,8 +409,10 @@ def _comment(row: Row) -> str | None:
     return free_text(value, "job") if isinstance(value, dict) else free_text(row, "comment")
 
 
-def _exit(value: Any) -> tuple[int | None, int | None]:
-    """Return exit status and signal; older versions have wait's word for both."""
+def _exit(value: Any, state: JobFlags) -> tuple[int | None, int | None] | None:
+    """Return exit status and signal of an ended job; older versions have wait's word for both."""
+    if not state.ended:
+        return None
     if isinstance(value, dict):
         signal = value.get("signal")
         signal = signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else None
@@ -362,25 +421,52 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
     return (None, None) if word is None else (word >> 8, word & 0x7F or None)
 
 
-def _stamp(row: Row, key: str) -> int | None:
-    value = row.get(key)
-    if type(value) is dict:
-        whole = value.get("number")
-        if type(whole) is int and 0 < whole < 1 << 32 and value.get("set") is True and value.get("infinite") is False:
-            return whole * NS
-    return epoch_ns(value)
+def _plain(value: Any) -> Any:
+    """Return the number of an object that holds one, None for one that is not set; all else as it is.
+
+    The objects are nine of ten values; what is odd about the others `jsonnumbers` finds out.
+    """
+    if type(value) is dict and value.get("infinite") is False:
+        if value.get("set") is True:
+            return value.get("number", value)
+        if value.get("set") is False:
+            return None
+    return value
+
+
+def _minutes(value: Any) -> float | None:
+    value = _plain(value)
+    found = None if value is None else number(value)
+    return None if found is None else found * 60
+
+
+def _stamp(value: Any) -> int | None:
+    value = _plain(value)
+    if value is None or value == 0:
+        return None
+    return value * NS if type(value) is int and 0 < value < NO_VAL32 else epoch_ns(value)
 
 
 def _whole(value: Any) -> int | None:
-    if type(value) is dict:
-        whole = value.get("number")
-        if type(whole) is int and 0 <= whole < 1 << 31 and value.get("set") is True and value.get("infinite") is False:
-            return whole
-    elif type(value) is int and 0 <= value < 1 << 31:
-        return value
-    return integer(value)
+    value = _plain(value)
+    return value if value is None or (type(value) is int and 0 <= value < 1 << 31) else integer(value)
 
 
-def _mib(row: Row, key: str) -> int | None:
-    found = _whole(row.get(key))
+def _mib(value: Any) -> int | None:
+    found = _whole(value)
     return None if found is None else found * MIB
+
+
+def _free(value: Any) -> str | None:
+    """Return a text that people write. Raises ParseError for another type."""
+    if not value:
+        if value is None or value == "":
+            return None
+    elif type(value) is str and len(value) <= MAX_TEXT and value.isascii():
+        return value
+    return free_text({"text": value}, "text")
+
+
+def _optional(value: Any) -> str | None:
+    found = _free(value)
+    return None if found is None or (found[0] in "(Nn" and found.lower() in ("(null)", "n/a")) else found

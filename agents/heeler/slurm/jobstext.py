@@ -8,23 +8,19 @@ squeue's text does not tell the indices of GPUs. A field that an old version lac
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from functools import lru_cache
+from itertools import repeat
 from math import inf
-from typing import Any
 
-from heeler.slurm import jobvalues
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import NULLS
-from heeler.slurm.jobid import JobId, parse_job_id
+from heeler.slurm.jobcolumns import Columns, Growing, job_number
 from heeler.slurm.jobs import Gpus, Job, JobsAnswer
-from heeler.slurm.jobvalues import Requests
+from heeler.slurm.jobvalues import NS, nodes_of
 from heeler.slurm.jsonnumbers import integer
 from heeler.slurm.rows import MAX_TEXT, Unreadable
-from heeler.slurm.state import JobFlags
-from heeler.slurm.tablebuilder import TableBuilder
 from heeler.slurm.times import parse_duration, parse_timestamp
 
 # What is asked for, and its name here. Free text goes last, so that a fixed mark would do as well for all but that.
@@ -90,6 +86,27 @@ FIELDS: Mapping[str, str] = {
     "Name": "name",
 }
 KEYS = tuple(FIELDS.values())
+CHUNK = 4000  # rows that are read at a time
+TEXTS = (
+    "user",
+    "group",
+    "account",
+    "partition",
+    "qos",
+    "wckey",
+    "batch_host",
+    "licenses",
+    "features",
+    "dependency",
+    "reservation",
+    "container",
+    "command",
+    "work_dir",
+    "admin_comment",
+    "system_comment",
+    "comment",
+)
+MORE_STAMPS = ("preempt_ts", "last_sched_eval_ts")
 ABSENT = {
     "exit_signal": "not told in text",
     "gpu_indices": "not told in squeue's text",
@@ -133,40 +150,37 @@ def parse_jobs_text(text: str, marks: Marks, zone: tzinfo, *, now_ns: int = 0, w
 
     `zone` is the controller's, for times that are not seconds since the epoch. Raises ParseError for what is no answer.
     """
-    jobs: list[Job] = []
     unreadable: list[Unreadable] = []
-    builder = TableBuilder("jobs", ABSENT) if with_table else None
-    times = _Times(zone)
     *records, rest = text.split(f"{marks.row}\n")
     if rest.strip():
         # Something after the last mark: squeue was cut off, or wrote no rows of ours at all.
         if not records:
             raise ParseError("no row in the answer", rest)
         unreadable.append(Unreadable(None, f"the answer ends within a row: {rest[:200]!r}"))
+    jobs: list[Job] = []
+    table = Growing(ABSENT, unreadable) if with_table else None
+    for at in range(0, len(records), CHUNK):
+        rows, lost = _split(records[at : at + CHUNK], marks)
+        columns = _columns(rows, zone, now_ns)
+        jobs.extend(_jobs(columns))
+        unreadable += [*lost, *columns.unreadable()]
+        if table is not None:
+            table.add(columns)
+            table.unreadable += lost
+    return JobsAnswer(tuple(jobs), tuple(unreadable), None, table.table() if table is not None else None)
+
+
+def _split(records: Sequence[str], marks: Marks) -> tuple[list[list[str]], list[Unreadable]]:
+    """Return rows as fields, and what is no row."""
+    rows, lost = [], []
     for record in records:
-        values = record.split(marks.field)
-        try:
-            row = _row(values)
-            job, columns = _read(row, times, now_ns)
-            jobs.append(job)
-            if builder is not None:
-                builder.add(columns)
-        except ParseError as err:
-            unreadable.append(Unreadable(_name(values), str(err)))
-    table = None
-    if builder is not None:
-        builder.unreadable += unreadable
-        table = builder.build()
-    return JobsAnswer(tuple(jobs), tuple(unreadable), None, table)
-
-
-def _row(values: Sequence[str]) -> dict[str, str]:
-    if len(values) != len(KEYS):
-        raise ParseError(f"a row of {len(values)} fields, not {len(KEYS)}", "|".join(values))
-    row = dict(zip(KEYS, values, strict=True))
-    # Warnings that stand before a row end in newlines.
-    row["job_id"] = row["job_id"].rpartition("\n")[2]
-    return row
+        row = record.split(marks.field)
+        if len(row) == len(KEYS):
+            rows.append(row)
+        else:
+            why = ParseError(f"a row of {len(row)} fields, not {len(KEYS)}", "|".join(row))
+            lost.append(Unreadable(_name(row), str(why)))
+    return rows, lost
 
 
 def _name(values: Sequence[str]) -> str | None:
@@ -174,149 +188,93 @@ def _name(values: Sequence[str]) -> str | None:
     return word if word.isdecimal() and word.isascii() else None
 
 
-class _Times:
-    """Reads times; the same ones come again and again."""
-
-    def __init__(self, zone: tzinfo) -> None:
-        self._zone = zone
-        self._known: dict[str, int | None] = {}
-
-    def __call__(self, text: str) -> int | None:
-        """Return nanoseconds since the epoch, None for no time. Raises ParseError."""
-        if text in self._known:
-            return self._known[text]
-        found = parse_timestamp(text, self._zone)
-        if len(self._known) < 1 << 18:
-            self._known[text] = found
-        return found
-
-
-def _read(row: Mapping[str, str], times: _Times, now_ns: int) -> tuple[Job, dict[str, Any]]:
-    """Return a job, and its columns. Raises ParseError."""
-    raw, ref = _id(row["job_id"]), _id(row["job_ref"])
-    job_id = str(raw.job)
-    state = jobvalues.state_of(row["state"])
-    waits = not (state.holds or state.ended)
-    submit_ns, start_ns, end_ns = times(row["submit_ts"]), times(row["start_ts"]), times(row["end_ts"])
-    nodes = [] if waits else jobvalues.nodes_of(row["nodes"])
-    tres = jobvalues.tres_of(row["tres"])
-    asks = Requests(
-        per_node=_text(row["per_node"]),
-        per_job=_text(row["per_job"]),
-        per_task=_text(row["per_task"]),
-        per_socket=_text(row["per_socket"]),
-        nodes=_first(row["node_count"]),
-        tasks=_whole(row["tasks"]),
-    )
-    reason = _text(row["reason"])
-    columns: dict[str, Any] = {
-        "job_id": job_id,
-        "user_id": _whole(row["user_id"]),
-        "nice": integer(row["nice"], signed=True),
-        "submit_ts": submit_ns,
-        "eligible_ts": times(row["eligible_ts"]),
-        "accrue_ts": times(row["accrue_ts"]),
-        "start_ts": start_ns,
-        "end_ts": end_ns,
-        "deadline_ts": times(row["deadline_ts"]),
-        "preempt_ts": times(row["preempt_ts"]),
-        "last_sched_eval_ts": times(row["last_sched_eval_ts"]),
-        "restarts": _whole(row["restarts"]),
-        "requeue": _FLAGS.get(row["requeue"].lower()),
-        "batch": _FLAGS.get(row["batch"].lower()),
-        "exclusive": _SHARED.get(row["oversubscribe"]),
-        "nodes": nodes,
-        "node_count": asks.nodes,
-        "scheduled_nodes": jobvalues.nodes_of(row["scheduled_nodes"]),
-        "required_nodes": jobvalues.nodes_of(row["required_nodes"]),
-        # 22.05 does not know the field under any name, and leaves it empty.
-        "excluded_nodes": jobvalues.nodes_of(row["excluded_nodes"]) if row["excluded_nodes"] else None,
-        "cpus": _whole(row["cpus"]),
-        "tasks": asks.tasks,
-        "cpus_per_task": _whole(row["cpus_per_task"]),
-        "min_cpus_per_node": _whole(row["min_cpus_per_node"]),
-        "min_memory_bytes": _bytes(row["min_memory"]),
-        "min_tmp_disk_bytes": _bytes(row["min_tmp_disk"]),
-        **_texts(row),
-        **_ids(row, ref),
-        **jobvalues.status(state, reason, _whole(row["priority"])),
-        **jobvalues.times(
-            state,
-            now_ns,
-            submit_ns=submit_ns,
-            start_ns=start_ns,
-            elapsed_s=0 if waits else _duration(row["elapsed"]),
-            limit_s=_duration(row["limit"]),
-        ),
-        # squeue shows under this name what a waiting job asks for, and what any other has.
-        **jobvalues.requested(asks, tres if waits else None),
-        **(jobvalues.NOTHING if waits else jobvalues.allocated(tres, asks)),
+def _columns(rows: Sequence[Sequence[str]], zone: tzinfo, now_ns: int) -> Columns:
+    """Return all columns of rows."""
+    said: dict[str, list[str]] = {
+        key: list(column) for key, column in zip(KEYS, zip(*rows, strict=True) if rows else repeat(()), strict=False)
     }
-    if state.ended:
-        columns["exit_code"] = _whole(row["exit_code"])
-    return _job(columns, state), columns
+    columns = Columns(len(rows))
+    found = columns.found
+
+    def stamp(text: str) -> int | None:
+        seconds = text.isdecimal() and text.isascii() and 6 <= len(text) <= 10
+        return int(text) * NS if seconds else parse_timestamp(text, zone)
+
+    # Warnings that stand before a row end in newlines.
+    ids = columns.each((text.rpartition("\n")[2] for text in said["job_id"]), job_number)
+    columns.set_ids(ids, said["job_ref"])
+    for key in TEXTS:
+        found[key] = columns.read(said[key], _text)
+    found["name"] = [text[:MAX_TEXT] or None for text in said["name"]]
+    for key in ("submit_ts", "eligible_ts", "accrue_ts", "start_ts", "end_ts", "deadline_ts", *MORE_STAMPS):
+        found[key] = columns.read(said[key], stamp)
+    for key in ("user_id", "restarts", "cpus", "tasks", "cpus_per_task", "min_cpus_per_node"):
+        found[key] = columns.read(said[key], _whole)
+    found["nice"] = columns.read(said["nice"], lambda text: integer(text, signed=True))
+    found["node_count"] = columns.read(said["node_count"], _first)
+    found["min_memory_bytes"] = columns.read(said["min_memory"], _bytes)
+    found["min_tmp_disk_bytes"] = columns.read(said["min_tmp_disk"], _bytes)
+    for key in ("requeue", "batch"):
+        found[key] = columns.read(said[key], lambda text: _FLAGS.get(text.lower()))
+    found["exclusive"] = columns.read(said["oversubscribe"], _SHARED.get)
+    for key in ("scheduled_nodes", "required_nodes"):
+        found[key] = columns.read(said[key], nodes_of)
+    # 22.05 does not know the field under any name, and leaves it empty.
+    found["excluded_nodes"] = columns.read(said["excluded_nodes"], lambda text: nodes_of(text) if text else None)
+    columns.set_states(said["state"], columns.read(said["reason"], _text), columns.read(said["priority"], _whole))
+    waits = columns.waits
+    nodes = ["" if wait else text for wait, text in zip(waits, said["nodes"], strict=True)]
+    found["nodes"] = columns.read(nodes, nodes_of)
+    elapsed = ["0:00" if wait else text for wait, text in zip(waits, said["elapsed"], strict=True)]
+    found["elapsed_s"] = columns.read(elapsed, _duration)
+    columns.set_times(now_ns, columns.read(said["limit"], _duration))
+    asks = [columns.read(said[key], _text) for key in ("per_node", "per_job", "per_task", "per_socket")]
+    # squeue shows as allocated what a waiting job asks for, and what any other has.
+    columns.set_resources(None, said["tres"], (*asks, found["node_count"], found["tasks"]))
+    codes = columns.read(said["exit_code"], _whole)
+    found["exit_code"] = [code if state.ended else None for code, state in zip(codes, columns.states, strict=True)]
+    return columns
 
 
-def _job(columns: Mapping[str, Any], state: JobFlags) -> Job:
-    """Return what JobEvents need. The indices of its GPUs are not told, so only how many on each node."""
-    if not (state.holds or state.ended):
-        return Job(columns["job_id"], state, restarts=columns["restarts"])
-    gpus, nodes = columns.get("gpus_allocated"), columns["nodes"]
-    even = gpus is not None and bool(gpus and nodes) and gpus % len(nodes) == 0
-    task = columns.get("array_task_id")
-    return Job(
-        id=columns["job_id"],
-        state=state,
-        submit_ts_ns=columns["submit_ts"],
-        start_ts_ns=columns["start_ts"],
-        end_ts_ns=columns["end_ts"] if state.ended else None,
-        restarts=columns["restarts"],
-        nodes=tuple(nodes),
-        gpus=Gpus("none" if gpus == 0 else "unknown", None, gpus // len(nodes) if gpus and even else None),
-        array_job_id=columns.get("array_job_id"),
-        array_task_id=None if task is None else str(task),
-        het_job_id=columns.get("het_job_id"),
-        user=columns["user"],
-        account=columns["account"],
-        partition=columns["partition"],
-        qos=columns["qos"],
-        name=columns["name"],
-        exclusive=columns["exclusive"],
-        requeueable=columns["requeue"],
-        batch=columns["batch"],
-    )
+def _jobs(columns: Columns) -> Iterator[Job]:
+    """Yield what JobEvents need. The indices of GPUs are not told, so only how many on each node."""
+    found = columns.found
+    for at, state in enumerate(columns.states):
+        if at in columns.bad:
+            continue
+        if columns.waits[at]:
+            yield Job(found["job_id"][at], state, restarts=found["restarts"][at])
+            continue
+        gpus, nodes, task = found["gpus_allocated"][at], found["nodes"][at], found["array_task_id"][at]
+        even = bool(gpus and nodes) and gpus % len(nodes) == 0
+        yield Job(
+            id=found["job_id"][at],
+            state=state,
+            submit_ts_ns=found["submit_ts"][at],
+            start_ts_ns=found["start_ts"][at],
+            end_ts_ns=found["end_ts"][at] if state.ended else None,
+            restarts=found["restarts"][at],
+            nodes=tuple(nodes),
+            gpus=Gpus("none" if gpus == 0 else "unknown", None, gpus // len(nodes) if even else None),
+            array_job_id=found["array_job_id"][at],
+            array_task_id=None if task is None else str(task),
+            het_job_id=found["het_job_id"][at],
+            user=found["user"][at],
+            account=found["account"][at],
+            partition=found["partition"][at],
+            qos=found["qos"][at],
+            name=found["name"][at],
+            exclusive=found["exclusive"][at],
+            requeueable=found["requeue"][at],
+            batch=found["batch"][at],
+        )
 
 
-def _texts(row: Mapping[str, str]) -> dict[str, str | None]:
-    short = ("user", "group", "account", "partition", "qos", "wckey", "licenses", "features", "dependency")
-    more = ("reservation", "container", "command", "work_dir", "admin_comment", "system_comment", "comment")
-    values = {key: _text(row[key]) for key in (*short, *more)}
-    return {**values, "name": _clean(row["name"]) or None, "batch_host": _text(row["batch_host"])}
-
-
-def _ids(row: Mapping[str, str], ref: JobId) -> dict[str, Any]:
-    """Return the columns that say what a job is part of."""
-    values: dict[str, Any] = {"job_ref": row["job_ref"]}
-    if ref.task is not None or ref.tasks:
-        values |= {"array_job_id": str(ref.job), "array_task_id": ref.task, "array_throttle": ref.throttle}
-    if ref.tasks:
-        ranges = row["job_ref"].partition("[")[2].rstrip("]").partition("%")[0]
-        values |= {"array_tasks": ranges, "array_task_count": None if ref.truncated else ref.task_count}
-    if ref.het_offset is not None:
-        values |= {"het_job_id": str(ref.job), "het_job_offset": ref.het_offset}
-    return values
-
-
-_id = lru_cache(1 << 10)(parse_job_id)
-
-
-@lru_cache(1 << 12)
 def _duration(text: str) -> float | None:
     """Return seconds; infinity for no limit; None for words such as INVALID. Raises ParseError."""
     return 0 if text == "0:00" else parse_duration(text)
 
 
-@lru_cache(1 << 12)
 def _bytes(text: str) -> int | None:
     """Return bytes of ``4G``; a bare number is MiB. Raises ParseError."""
     word = text.strip().removesuffix("c").removesuffix("n")
@@ -343,8 +301,4 @@ def _first(text: str) -> int | None:
 
 
 def _text(text: str) -> str | None:
-    return None if text.lower() in NULLS else _clean(text)
-
-
-def _clean(text: str) -> str:
-    return text[:MAX_TEXT]
+    return None if text.lower() in NULLS else text[:MAX_TEXT]

@@ -10,6 +10,7 @@ import msgpack
 from heeler.bus.codec import DecodeError, EncodeError
 
 MAX_PART_BYTES = 512 << 10
+SAMPLE = 100  # rows that tell about how many go into a part
 Columns = Mapping[str, Sequence[Any]]
 
 
@@ -43,8 +44,11 @@ def check_columns(spec: TableSpec, columns: Columns, rows: int) -> None:
             raise DecodeError(f"{spec.name}: no column {name!r}")
         if len(values) != rows:
             raise DecodeError(f"{spec.name}.{name}: {len(values)} values for {rows} rows")
+        if column.kind in _SCALARS and set(map(type, values)) <= _SCALARS[column.kind]:
+            continue  # nine of ten columns, at a tenth of the price
         fits = KINDS[column.kind]
-        for value in values:
+        # Rows share what is equal: the same list is looked at once.
+        for value in {id(value): value for value in values}.values():
             if value is not None and not fits(value):
                 raise DecodeError(f"{spec.name}.{name}: not {column.kind}: {value!r:.100}")
 
@@ -64,7 +68,9 @@ def parts_of(columns: Columns, rows: int, max_bytes: int = MAX_PART_BYTES) -> It
     if rows == 0:
         yield 0, {name: [] for name in columns}
         return
-    at, step = 0, rows
+    some = {name: list(values[:SAMPLE]) for name, values in columns.items()}
+    size = len(msgpack.packb(some))
+    at, step = 0, min(rows, max(1, int(min(rows, SAMPLE) * max_bytes / size * 0.9)))
     while at < rows:
         count = min(step, rows - at)
         part = {name: list(values[at : at + count]) for name, values in columns.items()}
@@ -97,6 +103,13 @@ def _ints(value: Any) -> bool:
 def _counts(value: Any) -> bool:
     return type(value) is dict and all(type(key) is str and _number(item) for key, item in value.items())
 
+
+# Kinds of which the type says all.
+_SCALARS: Mapping[str, frozenset[type]] = {
+    "text": frozenset((str, type(None))),
+    "int": frozenset((int, type(None))),
+    "bool": frozenset((bool, type(None))),
+}
 
 KINDS: Mapping[str, Callable[[Any], bool]] = {
     "text": lambda value: type(value) is str,
