@@ -93,7 +93,8 @@ def parse_smart(done: Any) -> dict[str, Any]:
         ) from None
     if not isinstance(found, dict):
         raise ProbeError("unreadable", f"smartctl: not a map: {done.stdout!r:.80}")
-    said = [str(one.get("string")) for one in _get(found, "smartctl", "messages") or [] if isinstance(one, dict)]
+    messages = _get(found, "smartctl", "messages")
+    said = [str(one.get("string")) for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
     if done.rc < 0 or done.rc & _NOT_ASKED:
         raise ProbeError("failed", f"smartctl ended with {done.rc}: {'; '.join(said) or 'no words'}")
     log = found.get("nvme_smart_health_information_log")

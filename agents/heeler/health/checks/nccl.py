@@ -13,7 +13,7 @@ from heeler.health.model import Case, Check, Context, Evidence, Phase, Probe, Pr
 
 OPERATIONS = ("all_gather", "all_reduce", "alltoall", "broadcast", "reduce", "reduce_scatter", "sendrecv")
 MODES = ("single", "pairwise", "pairwise_quick")
-_BANDWIDTH = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*([0-9.]+(?:e[+-]?\d+)?)\s*$", re.MULTILINE)
+_BANDWIDTH = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?)\s*$", re.MULTILINE)
 _WRONG = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d+)\s*(OK|FAILED)\s*$", re.MULTILINE)
 
 
