@@ -143,6 +143,7 @@ def test_io_errors_good_where_disks_are_only_spoken_of(tmp_path: Path) -> None:
         "Buffer I/O error on dev sr0, logical block 0, async page read",
         "XFS (nvme0n1p1): Ending clean mount",
         "ata1.00: ATA-11: disk",
+        "ata1.00: LPM support disabled",
     )
     assert run(check("io_errors"), root).outcome is Outcome.OK
 
@@ -171,6 +172,7 @@ def test_io_errors_good_where_disks_are_only_spoken_of(tmp_path: Path) -> None:
         ("sd 2:0:0:0: [sdb] Sense Key : Medium Error [current]", "sdb"),
         ("sd 2:0:0:0: [sdb] tag#3 Sense Key : Hardware Error [current]", "sdb"),
         ("ata1.00: failed command: READ FPDMA QUEUED", "ata1.00"),
+        ("ata1.00: disabled", "ata1.00"),
         ("EXT4-fs error (device sda2): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0", "sda2"),
         ("EXT4-fs (sda2): Remounting filesystem read-only", "sda2"),
         ("Aborting journal on device sda2-8.", "sda2-8"),
@@ -238,6 +240,13 @@ def test_mce_good_where_nothing_was_checked(tmp_path: Path) -> None:
 )
 def test_mce_bad_only_where_nobody_corrected_it(tmp_path: Path, line: str, outcome: Outcome) -> None:
     assert run(check("mce"), log(tmp_path, line)).outcome is outcome
+
+
+def test_mce_good_where_the_firmware_tells_of_the_time_before_this_boot(tmp_path: Path) -> None:
+    old = ("BERT: Error records from previous boot:", "[Hardware Error]: event severity: fatal")
+    assert run(check("mce"), log(tmp_path / "a", *old, "[Hardware Error]:  Error 0, type: fatal")).outcome is Outcome.OK
+    new = (*old, "usb 1-1: new", "{1}[Hardware Error]: event severity: fatal")
+    assert run(check("mce"), log(tmp_path / "b", *new)).outcome is Outcome.BAD
 
 
 def test_mce_bad_above_the_sites_limit_of_corrected_ones(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ not in the event.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +96,7 @@ _SCSI_WORDS = (
     "Write error",
 )
 _ATA = re.compile(r"^(?P<dev>ata\d{1,3}(?:\.\d{1,2})?): (?P<said>.*)$")
-_ATA_WORDS = ("failed command:", "exception Emask", "COMRESET failed", "error: { UNC", "disabled", "SError: {")
+_ATA_WORDS = ("failed command:", "exception Emask", "COMRESET failed", "error: { UNC", "SError: {")
 _FS = re.compile(
     r"^(?:EXT\d-fs (?:error|warning)? ?\((?:device )?(?P<ext>[^):]{1,64})\)|XFS \((?P<xfs>[^)]{1,64})\)|"
     r"BTRFS:? \w+:? \(device (?P<btrfs>[^): ]{1,64})[^)]*\)|"
@@ -127,6 +127,7 @@ def io_event(text: str) -> Event | None:
     for pattern, words in ((_NVME, _NVME_WORDS), (_SCSI, _SCSI_WORDS), (_ATA, _ATA_WORDS)):
         if found := pattern.match(text):
             word = next((word for word in words if word in found["said"]), None)
+            word = "disabled" if found["said"] == "disabled" else word  # the kernel has given the disk up
             return Event("io", found["dev"] or "sd", word, text) if word else None
     if found := _FS.match(text):
         device = found["ext"] or found["xfs"] or found["btrfs"] or found["jbd"] or ""
@@ -160,9 +161,9 @@ def mce_event(text: str) -> Event | None:
         return Event("mce", found[1], "corrected" if found[2] == "CE" else "uncorrected", text)
     if found := _AMD.match(text):
         return Event("mce", "", "corrected" if found[1] == "Corrected" else "uncorrected", text)
-    if found := _APEI.match(text):
+    if (found := _APEI.match(text)) and found[1] != "info":
         # `recoverable` has lost data too: it was corrected by nobody.
-        return Event("mce", "firmware", "corrected" if found[1] in ("corrected", "info") else "uncorrected", text)
+        return Event("mce", "firmware", "corrected" if found[1] == "corrected" else "uncorrected", text)
     if _MCE_USER.match(text) or _MEMORY.match(text) or _PANIC.match(text):
         return Event("mce", "memory", "uncorrected", text)
     return Event("mce", "", "corrected", text) if _MCE_LOGGED.match(text) else None
@@ -226,6 +227,25 @@ def meaning_of(text: str) -> Event | None:
         if event:
             return event
     return None
+
+
+_PREVIOUS_BOOT = "BERT: Error records from previous boot"
+
+
+def events_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Event]]:
+    """Return the events of lines, each with its stamp.
+
+    What the firmware kept from before this boot is told at its beginning: that is over, whatever it was.
+    """
+    of_previous_boot = False
+    for mono_us, text in lines:
+        if text.startswith(_PREVIOUS_BOOT):
+            of_previous_boot = True
+        elif not text.startswith("[Hardware Error]"):
+            of_previous_boot = False
+        event = None if of_previous_boot else meaning_of(text)
+        if event:
+            yield mono_us, event
 
 
 def plain(event: Event, mono_us: int) -> dict[str, Any]:

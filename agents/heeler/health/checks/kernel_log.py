@@ -10,7 +10,7 @@ from heeler.health.checks.files import maybe, maybe_int, maybe_names, uptime_s
 from heeler.health.checks.findings import Findings
 from heeler.health.checks.pcie import gpus_by_address
 from heeler.health.kmsg import read_log
-from heeler.health.kmsg_words import meaning_of, plain
+from heeler.health.kmsg_words import events_of, plain
 from heeler.health.model import Case, Check, Context, Evidence, Probe, Verdict
 
 _MOST_EVENTS = 20_000
@@ -68,9 +68,8 @@ def read_kernel_log(context: Context, _asked: Sequence[Any]) -> dict[str, Any]:
     """/dev/kmsg (records of the kernel's own only) and /sys/class/net."""
     log = read_log(context)
     now_us = int(uptime_s(context) * 1e6)
-    events = [
-        plain(event, record.mono_us) for record in log.records if record.kernel and (event := meaning_of(record.text))
-    ]
+    lines = ((record.mono_us, record.text) for record in log.records if record.kernel)
+    events = [plain(event, mono_us) for mono_us, event in events_of(lines)]
     return {
         "now_us": now_us,
         "covers_us": log.covers_us(now_us),
