@@ -49,6 +49,9 @@ def test_modules_bad_where_one_is_missing_loading_or_only_a_part_of_a_name(tmp_p
 
 def test_modules_unknown_without_the_list_or_with_garbage(tmp_path: Path) -> None:
     assert run(check("modules"), tmp_path, ModulesSettings(("a",))).outcome is Outcome.UNKNOWN
+    built_in = machine(tmp_path / "a", {"sys/module/nvme/x": ""})
+    assert run(check("modules"), built_in, ModulesSettings(("nvme",))).outcome is Outcome.OK
+    assert run(check("modules"), built_in, ModulesSettings(("nvidia",))).outcome is Outcome.BAD
     root = machine(tmp_path, {"proc/modules": "garbage\n"})
     assert run(check("modules"), root, ModulesSettings(("a",))).outcome is Outcome.UNKNOWN
     assert run(check("modules"), "/", ModulesSettings()).outcome is Outcome.UNKNOWN
