@@ -46,7 +46,7 @@ fmt: setup ## Format Python and Go
 gen: setup ## Write the files that follow from schemas/ and from the table of health checks
 	@$(PY) schemas/tools/gen.py
 	@$(PY) schemas/tools/vectors.py
-	@$(PY) -m heeler.health.reference docs/health-checks.md
+	@PYTHONPATH=agents:processors:schemas/python $(PY) -m heeler.health.reference docs/health-checks.md
 	@deploy/dev/gen-go.sh
 
 gen-check: setup ## Fail where a generated file is not what the sources say
