@@ -155,7 +155,7 @@ def from_json(table: str, fields: Sequence[Field], found: Sequence[Any], version
         field.column
         for field in fields
         if field.path is not None and any(at_path(row, field.path) is not MISSING for row in found)
-    }
+    } | {fields[0].column}
 
     def read(row: Any) -> dict[str, Any]:
         if not isinstance(row, dict):

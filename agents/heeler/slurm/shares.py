@@ -12,7 +12,7 @@ from heeler.slurm.collect import Collector, Table, table_of
 from heeler.slurm.errors import ParseError
 from heeler.slurm.fields import MIB, NOT_TOLD, finite, header_rows, tres_text, word
 from heeler.slurm.jsonnumbers import integer, number
-from heeler.slurm.rows import Unreadable, version_of
+from heeler.slurm.rows import Unreadable, version_of, words
 
 NAME = "shares"
 FORMAT = (
@@ -71,9 +71,12 @@ def parse_json(data: bytes) -> Table:
 def _from_json(row: Any) -> dict[str, Any]:
     if not isinstance(row, dict) or not word(row.get("name")):
         raise ParseError("a share without a name", row)
-    is_user = "USER" in (row.get("type") or ())
+    kinds = words(row.get("type"))
+    is_user = "USER" in kinds
     fair, tres = _map(row, "fairshare"), _map(row, "tres")
     name, parent = word(row["name"]), word(row.get("parent"))
+    if not kinds or (is_user and not parent):
+        raise ParseError("neither an account's share nor a user's", row)
     minutes = {key: seconds / 60 for key, seconds in _tres(tres.get("run_seconds")).items()}
     by_parent = of_parent(row.get("shares"))
     return {
