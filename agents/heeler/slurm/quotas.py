@@ -17,7 +17,7 @@ from typing import Any
 from heeler.slurm.clients import Clients
 from heeler.slurm.collect import Collector, Table, table_of
 from heeler.slurm.errors import OutageError, ParseError
-from heeler.slurm.jsonnumbers import epoch_ns, integer
+from heeler.slurm.jsonnumbers import MAX_INTEGER, epoch_ns
 from heeler.slurm.rows import Unreadable
 
 NAME = "quotas"
@@ -71,10 +71,15 @@ def _pure_line(line: str, name_of: Callable[[int], str | None]) -> Quota:
     path = row.get("directory") if isinstance(row, dict) else None
     if not isinstance(path, str) or not path:
         raise ParseError("no directory", line)
-    uid, used = integer(row.get("user")), integer(row.get("used"))
-    if uid is None or used is None:
+    uid, used = row.get("user"), row.get("used")
+    if not _is_count(uid) or not _is_count(used):
         raise ParseError("no user or no number of bytes", line)
     return Quota(path, uid, name_of(uid), used, sampled_ts=epoch_ns(row.get("sample_time")))
+
+
+def _is_count(value: Any) -> bool:
+    # Plain numbers: what is "not set" to Slurm, 2^32-2, is a size here.
+    return type(value) is int and 0 <= value <= MAX_INTEGER
 
 
 def pure(settings: Mapping[str, str]) -> tuple[list[Quota], list[Unreadable]]:

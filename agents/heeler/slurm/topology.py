@@ -1,34 +1,43 @@
 """The network as Slurm knows it: switches of a tree or blocks, from ``scontrol show topology``."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from heeler.slurm.clients import Clients, Way
+from heeler.slurm.clients import Clients
 from heeler.slurm.collect import Collector, Table, table_of
-from heeler.slurm.errors import ParseError
+from heeler.slurm.errors import CommandFailedError, ParseError
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jsonnumbers import integer
 from heeler.slurm.oneliner import entries, pairs, value
 from heeler.slurm.rows import Unreadable
 
 NAME = "topology"
+ARGV = ("scontrol", "--oneliner", "show", "topology")
+NOTHING = "No topology information"
 NAMES = {"SwitchName": "switch", "BlockName": "block", "AggregatedBlock": "aggregated_block"}
 
 
 async def collect(clients: Clients) -> Table:
-    """Ask for it."""
-    return await clients.ask(NAME, (Way("text", ("scontrol", "--oneliner", "show", "topology"), parse_text),))
+    """Ask for it. Raises SlurmError.
+
+    scontrol ends well here without a controller too: nothing on its output is believed only with the words that say so.
+    """
+    done = await clients.run(ARGV)
+    if not done.stdout.strip() and NOTHING not in done.error_text:
+        raise CommandFailedError(done.argv, done.rc, done.error_text)
+    return replace(parse_text(done.stdout), source="scontrol")
 
 
 def parse_text(data: bytes) -> Table:
     """Return the table of ``scontrol --oneliner show topology``. Raises ParseError.
 
-    A cluster without a topology prints nothing there and ends well: the table is empty.
+    A cluster without a topology prints nothing there: the table is empty.
     """
     rows: list[dict[str, Any]] = []
     unreadable: list[Unreadable] = []
     lines = entries(data.decode(errors="replace"))
-    lines = [line for line in lines if "No topology information" not in line]
+    lines = [line for line in lines if NOTHING not in line]
     for line in lines:
         try:
             rows.append(_row(pairs(line), line))
