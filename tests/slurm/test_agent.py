@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,7 @@ async def test_a_slow_slurm_gets_one_question_at_a_time(bus: Bus, fake: FakeSlur
 
 
 def settings_dict(settings: SlurmSettings) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(settings)
+    return {field.name: getattr(settings, field.name) for field in fields(settings)}
 
 
 def test_the_wait_grows_with_failures_and_has_a_ceiling(settings: SlurmSettings) -> None:

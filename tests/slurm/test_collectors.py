@@ -280,3 +280,27 @@ async def test_partitions_are_asked_as_text_where_there_is_no_json(fake: FakeSlu
     with pytest.raises(Exception, match="Unable to contact"):
         await partitions.collect(agent.clients)
     assert len(fake.calls) == 4, "a controller that is away is asked once"
+
+
+async def test_while_the_controller_is_away_its_tables_keep_no_question_for_jobs_waiting(
+    bus: Bus, fake: FakeSlurm
+) -> None:
+    asked = 0
+
+    def count() -> Table:
+        nonlocal asked
+        asked += 1
+        return table_of("partitions", ROWS)
+
+    agent = agent_with(bus, fake, collector(count))
+    async with running(agent):
+        await until(lambda: asked >= 2)
+        for program in ("squeue", "scontrol"):
+            fake.says(program, "", err=UNABLE, rc=1)
+        await until(lambda: agent.counts.get("slurm_outages_total.jobs", 0) >= 1)
+        during = asked
+        await until(lambda: agent.counts.get("slurm_outages_total.jobs", 0) >= 4)
+        assert asked == during
+        fake.says("scontrol", answer(nodes=[node_row("gn1")]))
+        fake.says("squeue", answer(jobs=[job_row()]))
+        await until(lambda: asked >= during + 2)

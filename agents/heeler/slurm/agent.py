@@ -107,6 +107,10 @@ class Agent:
                     await asyncio.wait_for(self._woken[turn.lane].wait(), wait_s)
                 self._woken[turn.lane].clear()
                 continue  # another may be due first now
+            if turn.collector is not None and turn.lane == "slurmctld" and any(core.failures for core in self._core()):
+                # A controller that is away keeps each of its clients for ten seconds: jobs and nodes go first.
+                turn.due_s = time.monotonic() + min(turn.interval_s, self.settings.max_backoff_s)
+                continue
             turn.asked_s = time.monotonic()
             await self.poll(turn)
             turn.due_s = time.monotonic() + self.wait_s(turn)

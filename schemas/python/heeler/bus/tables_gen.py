@@ -216,7 +216,7 @@ TABLES: Final[dict[str, TableSpec]] = {
     'sched': TableSpec(
         'sched',
         "The schedulers' counters (sdiag), one row. Counters begin at since_ts, when they were last reset.",
-        (),
+        ('since_ts',),
         {
             'since_ts': Column('since_ts', 'ts', 'When the counters were reset.'),
             'server_threads': Column('server_threads', 'int', 'Threads of slurmctld that answer questions; near 256 it is overloaded.'),
