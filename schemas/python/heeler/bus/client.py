@@ -5,7 +5,7 @@ Reading is in `heeler.bus.consumer`, streams and buckets in `heeler.bus.admin`, 
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Self
@@ -19,6 +19,7 @@ from nats.errors import (
     BadSubjectError,
     ConnectionClosedError,
     MaxPayloadError,
+    NoRespondersError,
     OutboundBufferLimitError,
     SlowConsumerError,
 )
@@ -283,6 +284,35 @@ class Bus:
         return await self.client.subscribe(
             subject, cb=callback, pending_msgs_limit=1_000_000, pending_bytes_limit=256 << 20
         )
+
+    async def request(self, subject: str, kind: str, payload: bytes, *, timeout_s: float) -> bytes | None:
+        """Ask, and return the answer's payload; None where nobody answers in time, or nobody listens."""
+        headers = self.headers(kind)
+        self._check_size(payload, headers)
+        try:
+            answer = await self.client.request(subject, payload, timeout=timeout_s, headers=headers)
+        except (NoRespondersError, TimeoutError):
+            return None
+        return bytes(answer.data)
+
+    async def answer(self, subject: str, handler: Callable[[bytes], Awaitable[tuple[str, bytes] | None]]) -> Any:
+        """Answer requests on a subject: the handler returns the kind and payload of its answer, or None for none.
+
+        Requests are handed over as they come, also while an earlier one is still being worked on.
+        """
+        working: set[asyncio.Task[None]] = set()
+
+        async def work(message: Msg) -> None:
+            found = await handler(message.data)
+            if found is not None and message.reply:
+                await self.publish(message.reply, *found)
+
+        async def on(message: Msg) -> None:  # noqa: RUF029 - what nats-py calls
+            task = asyncio.create_task(work(message))
+            working.add(task)
+            task.add_done_callback(working.discard)
+
+        return await self.client.subscribe(subject, cb=on)
 
     async def close(self) -> None:
         """Send what is buffered, then close. Never takes longer than six seconds."""
