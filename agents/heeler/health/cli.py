@@ -14,8 +14,11 @@ from heeler.health.policy import PATH, Policy
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Be `heeler-health`."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["serve"]:
+        _serve(words[1:])
     parser = _parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_args(words)
     try:
         status = args.action(args)
     except ConfigError as err:
@@ -25,6 +28,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         status = 1
     sys.exit(status)
+
+
+def _serve(words: Sequence[str]) -> None:
+    """Be the service, which is a process on the bus like others."""
+    from heeler.engine.process import main as process_main  # noqa: PLC0415 - a run of checks has no time for it
+    from heeler.health.serve import PROGRAM  # noqa: PLC0415
+
+    sys.argv = ["heeler-health serve", *words]
+    process_main(PROGRAM)
+    sys.exit(0)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     policy.set_defaults(action=_policy)
     for each in (run, tell, show, explain, policy):
         each.add_argument("--policy", type=Path, default=PATH, metavar="FILE", help=f"policy ({PATH})")
+    commands.add_parser("serve", help="answer requests over the bus, run the periodic checks (serve --help)")
     return parser
 
 

@@ -3,8 +3,10 @@
 Of two writers that both think it is their turn, one is told that it is not.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from nats.aio.msg import Msg
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError, NoKeysError
 from nats.js.kv import KeyValue
 
@@ -62,3 +64,13 @@ class Claims:
             return []
         found = [await self.get(key) for key in keys if key.startswith(prefix)]
         return [claim for claim in found if claim is not None]
+
+
+async def hear(bus: Bus, bucket: str, key: str, heard: Callable[[bytes], None]) -> None:
+    """Call `heard` with each value that is put from now on, without a consumer: for thousands who listen to one key."""
+
+    async def on(message: Msg) -> None:
+        if not (message.headers or {}).get("KV-Operation"):  # not a removal
+            heard(message.data)
+
+    await bus.subscribe(f"$KV.{bucket}.{key}", on)

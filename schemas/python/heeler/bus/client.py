@@ -24,7 +24,7 @@ from nats.errors import (
     SlowConsumerError,
 )
 from nats.errors import Error as NatsError
-from nats.js.errors import APIError, BadRequestError
+from nats.js.errors import APIError, BadRequestError, NotFoundError
 from tenacity import (
     AsyncRetrying,
     retry_if_exception,
@@ -285,6 +285,13 @@ class Bus:
             subject, cb=callback, pending_msgs_limit=1_000_000, pending_bytes_limit=256 << 20
         )
 
+    async def last(self, stream: str, subject: str) -> bytes | None:
+        """Return the newest message of a subject in a stream, None for none. Raises `RETRYABLE`."""
+        try:
+            return (await self.js.get_last_msg(stream, subject, direct=True)).data
+        except NotFoundError:
+            return None
+
     async def request(self, subject: str, kind: str, payload: bytes, *, timeout_s: float) -> bytes | None:
         """Ask, and return the answer's payload; None where nobody answers in time, or nobody listens."""
         headers = self.headers(kind)
@@ -307,7 +314,7 @@ class Bus:
             if found is not None and message.reply:
                 await self.publish(message.reply, *found)
 
-        async def on(message: Msg) -> None:  # noqa: RUF029 - what nats-py calls
+        async def on(message: Msg) -> None:
             task = asyncio.create_task(work(message))
             working.add(task)
             task.add_done_callback(working.discard)
