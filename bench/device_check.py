@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests/lib"), str(Path(__file__).resolve().parent)]
-from cuda_burn import Burn  # type: ignore[import-not-found]
+from cuda_burn import Burn
 from natsserver import NatsServer
 from usage import cpu_s, rss_mib
 

@@ -19,9 +19,10 @@ from waiting import until
 
 from heeler.bus import Bus, BusSettings, encode, subjects
 from heeler.engine.config import build
-from heeler.slurm.agent import Agent, Turn, make_agent, until_stopped
+from heeler.slurm.agent import Agent, make_agent, until_stopped
 from heeler.slurm.readback import read_back
 from heeler.slurm.settings import SlurmSettings
+from heeler.slurm.turns import Turn
 
 pytestmark = pytest.mark.bus
 NS = 1_000_000_000
