@@ -173,6 +173,7 @@ type round struct {
 func (p *process) startRound(ctx context.Context) *round {
 	c := &p.config
 	p.parts.kmsg.Durable = p.spool.Durable
+	p.parts.outbox.Bus = p.link.pub
 	out := &outlet{stamper: p.stamp, pub: p.link.pub, unkept: &p.unkept, spread: spreadOf(c.Node, c.Window.Duration)}
 	ctx, stop := context.WithCancel(ctx)
 	r := &round{runner: collector.NewRunner(p.parts.table(c), c.Node, out.emit, p.Log), stop: stop}

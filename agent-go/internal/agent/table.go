@@ -14,6 +14,7 @@ import (
 	"heeler.dev/agent-go/internal/kmsg"
 	"heeler.dev/agent-go/internal/nvml"
 	"heeler.dev/agent-go/internal/nvmlevents"
+	"heeler.dev/agent-go/internal/outbox"
 	"heeler.dev/agent-go/internal/witness"
 	"heeler.dev/schemas/go/heelerv1"
 )
@@ -31,6 +32,7 @@ type parts struct {
 	inv    *inventory
 	jobs   *hostfs.Jobs
 	dcgm   dcgmParts
+	outbox *outbox.Source
 }
 
 const (
@@ -91,6 +93,10 @@ func (p *parts) renew(c *config.Config, log *slog.Logger) {
 		p.book.SetLog(witness.Gone)
 	}
 	p.kmsg = kmsg.New(options)
+	p.outbox = outbox.New(outbox.Options{
+		Path: c.Outbox.Path, Self: outbox.Identity{Cluster: c.Cluster, Node: c.Node}, Grace: c.Spool.Grace.Duration,
+		MaxFiles: c.Outbox.MaxFiles, MaxBytes: c.Outbox.MaxBytes, Owners: c.Outbox.Owners, Log: log,
+	})
 }
 
 // table is everything that the agent runs. A new collector gets a row here.
@@ -112,6 +118,7 @@ func (p *parts) table(c *config.Config) []collector.Entry {
 			HoldsGPUs: true, Profiles: true,
 		},
 		{Name: "nvswitch", Every: time.Second, Source: p.dcgm.switches, Off: !c.DCGM.Enabled, HoldsGPUs: true},
+		{Name: "outbox", Every: time.Second, Source: p.outbox, Off: !c.Collectors.Outbox},
 		{Name: "inventory", Every: inventoryEvery, Align: true, Collector: p.inv},
 	}
 }

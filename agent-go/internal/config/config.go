@@ -60,6 +60,7 @@ type Config struct {
 	Host       Host       `toml:"host"`
 	DCGM       DCGM       `toml:"dcgm"`
 	Spool      Spool      `toml:"spool"`
+	Outbox     Outbox     `toml:"outbox"`
 	Collectors Collectors `toml:"collectors"`
 	Log        Log        `toml:"log"`
 }
@@ -150,6 +151,15 @@ type Spool struct {
 	Grace    Duration `toml:"grace"`
 }
 
+// Outbox is the folder in which other programs of the node leave what they have to say.
+type Outbox struct {
+	Path     string `toml:"path"`
+	MaxFiles int    `toml:"max_files"`
+	MaxBytes int64  `toml:"max_bytes"`
+	// Owners are the user ids whose files are passed on; the agent's own always is.
+	Owners []uint32 `toml:"owners"`
+}
+
 // Collectors switches them on and off.
 type Collectors struct {
 	NVML bool `toml:"nvml"`
@@ -158,6 +168,7 @@ type Collectors struct {
 	Host bool `toml:"host"`
 	// NVMLEvents is the second source of XIDs; it needs nvml.
 	NVMLEvents bool `toml:"nvml_events"`
+	Outbox     bool `toml:"outbox"`
 }
 
 // Log is how the agent speaks.
@@ -179,7 +190,8 @@ func Default() Config {
 		Host:       Host{Interval: second(10)},
 		DCGM:       DCGM{Command: []string{"dcgmi"}, Fields: []int{}, Interval: second(1), SwitchInterval: second(30)},
 		Spool:      Spool{MaxBytes: 32 << 20, Grace: second(3)},
-		Collectors: Collectors{NVML: true, Kmsg: true, IB: true, Host: true, NVMLEvents: true},
+		Outbox:     Outbox{Path: "/var/spool/heeler/outbox", MaxFiles: 10_000, MaxBytes: 64 << 20, Owners: []uint32{0}},
+		Collectors: Collectors{NVML: true, Kmsg: true, IB: true, Host: true, NVMLEvents: true, Outbox: true},
 		Log:        Log{Format: "text", Level: "info"},
 	}
 }
@@ -345,6 +357,9 @@ func (c *Config) check() []error {
 	fault((c.NATS.TLS.Cert == "") != (c.NATS.TLS.Key == ""), "nats.tls: cert and key go together")
 	fault(c.NATS.BufferSamples < 1, "nats.buffer_samples: less than one")
 	fault(c.Spool.MaxBytes < 1<<16, "spool.max_bytes: less than 64 KiB")
+	fault(!strings.HasPrefix(c.Outbox.Path, "/"), "outbox.path: %q is not absolute", c.Outbox.Path)
+	fault(c.Outbox.MaxFiles < 1, "outbox.max_files: less than one")
+	fault(c.Outbox.MaxBytes < 1<<16, "outbox.max_bytes: less than 64 KiB")
 	fault(c.StateDir == "", "state_dir: empty")
 	fault(c.Log.Format != "text" && c.Log.Format != "json", "log.format: %q is neither text nor json", c.Log.Format)
 	fault(c.Log.Level != "debug" && c.Log.Level != "info" && c.Log.Level != "warn" && c.Log.Level != "error",
