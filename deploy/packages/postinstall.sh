@@ -11,6 +11,10 @@ fi
 for file in /etc/heeler/agent.toml /etc/heeler/agent.env; do
     [ ! -f "$file" ] || { chgrp heeler-agent "$file" && chmod 0640 "$file"; }
 done
+# The outbox: root's programs leave messages in it, the agent publishes and removes them. Files in it get its group.
+mkdir -p /var/spool/heeler/outbox
+chown root:heeler-agent /var/spool/heeler/outbox
+chmod 2770 /var/spool/heeler/outbox
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || :
     systemctl try-restart heeler-agent.service || : # only one that runs, after an upgrade

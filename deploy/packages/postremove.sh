@@ -3,7 +3,7 @@
 # The user stays: files may still belong to it.
 set -e
 case $1 in
-    purge) rm -rf /var/lib/heeler-agent ;;
+    purge) rm -rf /var/lib/heeler-agent /var/spool/heeler/outbox ;;
 esac
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || :

