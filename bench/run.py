@@ -13,6 +13,7 @@ BENCHMARKS = (
     ("the step of detect without a bus", "detect_step.py", "--quick"),
     ("the exporter beside the OpenTelemetry SDK", "otlp_points.py"),
     ("the agent beside a plain loop", "agent.py"),
+    ("ten checks in front of a job beside GCM", "health.py"),
     ("from the kernel log to the bus", "kmsg.py"),
     ("fault, finding, action", "latency.py"),
 )

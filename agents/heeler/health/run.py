@@ -7,13 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from json import loads
 from pathlib import Path
 from typing import Any
 
 from heeler.bus import ConfigError
-from heeler.health import letters, report
+from heeler.health import VERSION, letters, report
 from heeler.health.around import MARK_S, Around, Origin
 from heeler.health.breaker import read_breaker
 from heeler.health.broken import stand_ins
@@ -132,7 +131,7 @@ def _run(
     more: dict[str, Any] = {
         "duration_ns": int((time.monotonic() - started) * 1e9),
         "exit_code": status,
-        "version": version("heeler"),
+        "version": VERSION,
         "policy": policy.digest,
         "gpus": list(case.job.gpu_uuids) if case.job and case.job.gpu_uuids else None,
         "killed": cleared.killed() or None,

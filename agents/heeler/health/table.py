@@ -1,7 +1,6 @@
 """The table of checks: one line each. A family of checks is a module with its probes, its judges and its CHECKS."""
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 
 from heeler.health import gpu_checks, gpu_processes, uptime
 from heeler.health.checks import (
@@ -104,6 +103,8 @@ def all_checks(plugins: Sequence[str]) -> tuple[tuple[Check, ...], list[str]]:
     """
     if not plugins:
         return CHECKS, []
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and few have plug-ins
+
     known = {point.name: point for point in entry_points(group=PLUGINS)}
     found = {check.name: check for check in CHECKS}
     faults: list[str] = []
