@@ -16,6 +16,7 @@ BENCHMARKS = (
     ("ten checks in front of a job beside GCM", "health.py"),
     ("from the kernel log to the bus", "kmsg.py"),
     ("fault, finding, action", "latency.py"),
+    ("all jobs of a cluster beside GCM's squeue", "squeue.py"),
 )
 
 
