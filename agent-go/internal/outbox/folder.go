@@ -58,12 +58,6 @@ func openFolder(path string, owners []uint32) (*folder, error) {
 
 func (f *folder) fd() int { return int(f.Fd()) }
 
-// item is a file that waits.
-type item struct {
-	name string
-	size int64
-}
-
 // urgent says that a letter goes first and is dropped last: its file's name says so. Attribution waits for those.
 func urgent(name string) bool { return strings.Contains(name, "PrologEvent") }
 
