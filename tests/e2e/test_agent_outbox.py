@@ -42,7 +42,7 @@ async def test_results_left_while_the_bus_is_away_arrive_exactly_once(tmp_path: 
     argv = agent_command(tmp_path, cluster="north", node="gn1", url=nats_server.url, library=fake.library)
 
     async def found() -> list[str]:
-        all_of_them = await snapshot(bus, "EVENTS", ("health.result.gn1", "prolog.event.gn1"), start=1)
+        all_of_them = await snapshot(bus, "EVENTS", ("health.result.gn1", "prolog.event.gn1"), start=1, timeout_s=40.0)
         return [
             decode(kind, one.data).get("job_id") or str(decode(kind, one.data)["seq"])
             for one in all_of_them

@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.bus, pytest.mark.e2e, pytest.mark.timeout(120)]
 
 async def xids(bus: Bus) -> list[tuple[int, int]]:
     """Return the XIDs on the stream, in order, as (kernel record, code)."""
-    found = await snapshot(bus, "EVENTS", ("kernel.event.*",), start=1)
+    found = await snapshot(bus, "EVENTS", ("kernel.event.*",), start=1, timeout_s=40.0)
     events = [decode("KernelEvent", delivery.data) for delivery in found]
     return [(event["kmsg_seq"], event["code"]) for event in events if event["kind"] == "xid"]
 
 
 async def status(bus: Bus) -> dict[str, Any]:
     """Return the newest AgentStatus, or an empty one."""
-    found = await snapshot(bus, "AGENTS", ("agent.status.*",))
+    found = await snapshot(bus, "AGENTS", ("agent.status.*",), timeout_s=40.0)
     return dict(decode("AgentStatus", found[-1].data)) if found else {}
 
 

@@ -259,7 +259,8 @@ class Sandbox:
     def submit(self, command: str, *options: str, user: str | None = None) -> str:
         """Submit a batch job that runs a shell command; returns its id. With `user` the job is that user's."""
         who = [f"--uid={user}"] if user else []
-        output = f"--output={self.folder}/jobs/%j.out"
+        # Numbers begin again with a new state: another user's file of the same name could not be written.
+        output = f"--output={self.folder}/jobs/{f'{user}-' if user else ''}%j.out"
         return (
             self.run("sbatch", "--parsable", f"--chdir={self.folder}/jobs", output, *who, *options, f"--wrap={command}")
             .strip()

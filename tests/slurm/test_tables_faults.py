@@ -192,7 +192,8 @@ def whole(name: str, parse: Parse, data: bytes) -> None:
     assert set(table.columns) | set(table.absent) == set(TABLES[name].columns)
     for key in TABLES[name].key[:1]:
         first = "account" if name == "associations" else key
-        assert all(value is not None for value in table.columns[first])
+        if TABLES[name].columns[first].kind != "ts":  # a controller that has just begun says 0: not known yet
+            assert all(value is not None for value in table.columns[first])
 
 
 @given(st.sampled_from(sorted(TEXT)), MUTATIONS)
