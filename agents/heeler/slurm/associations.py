@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from heeler.slurm import jsonfix
 from heeler.slurm.clients import Clients, Way
 from heeler.slurm.collect import Collector, Table
 from heeler.slurm.fields import (
@@ -14,11 +13,10 @@ from heeler.slurm.fields import (
     TRES,
     Field,
     Kind,
-    from_json,
+    from_json_answer,
     from_text,
 )
 from heeler.slurm.jsonnumbers import integer
-from heeler.slurm.rows import rows_of, version_of
 
 NAME = "associations"
 
@@ -94,8 +92,7 @@ async def collect(clients: Clients) -> Table:
 
 def parse_json(data: bytes) -> Table:
     """Return the table of a JSON answer. Raises ParseError."""
-    value = jsonfix.loads(data).value
-    return from_json(NAME, FIELDS, rows_of(value, NAME), version_of(value))
+    return from_json_answer(NAME, FIELDS, data)
 
 
 def parse_text(data: bytes) -> Table:

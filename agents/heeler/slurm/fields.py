@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
+from heeler.slurm import jsonfix
 from heeler.slurm.collect import Table, table_of
 from heeler.slurm.errors import ParseError
 from heeler.slurm.jsonnumbers import MAX_INTEGER, integer, number
-from heeler.slurm.rows import Unreadable, free_text, words
+from heeler.slurm.rows import Unreadable, free_text, read_each, rows_of, version_of, words
 from heeler.slurm.times import parse_duration
 from heeler.slurm.tres import parse_tres
 
@@ -170,6 +171,12 @@ def from_json(table: str, fields: Sequence[Field], found: Sequence[Any], version
     return _table(table, fields, found, read, absent, [], version)
 
 
+def from_json_answer(table: str, fields: Sequence[Field], data: bytes) -> Table:
+    """Return a table whose rows stand in a JSON answer under its name. Raises ParseError."""
+    value = jsonfix.loads(data).value
+    return from_json(table, fields, rows_of(value, table), version_of(value))
+
+
 def _table(
     table: str,
     fields: Sequence[Field],
@@ -181,16 +188,10 @@ def _table(
 ) -> Table:
     """Read each row as a whole; one without a value of its first column is none."""
     key = fields[0].column
-    rows = []
-    for entry in found:
-        values: dict[str, Any] = {}
-        try:
-            values = _with_key(key, read(entry), entry)
-        except ParseError as err:
-            unreadable.append(Unreadable(_name(entry, fields[0]), str(err)))
-            continue
-        rows.append(values)
-    return table_of(table, rows, absent=absent, unreadable=unreadable, version=version)
+    rows, not_read = read_each(
+        found, lambda entry: _with_key(key, read(entry), entry), lambda entry: _name(entry, fields[0])
+    )
+    return table_of(table, rows, absent=absent, unreadable=[*unreadable, *not_read], version=version)
 
 
 def _with_key(key: str, values: dict[str, Any], entry: Any) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from heeler.slurm import jsonfix, oneliner
+from heeler.slurm import oneliner
 from heeler.slurm.clients import Clients, Way
 from heeler.slurm.collect import Collector, Table
 from heeler.slurm.errors import ParseError
-from heeler.slurm.fields import INT, TEXT, Field, Kind, from_json
+from heeler.slurm.fields import INT, TEXT, Field, Kind, from_json_answer
 from heeler.slurm.jsonnumbers import integer
-from heeler.slurm.rows import rows_of, version_of
 
 NAME = "licenses"
 
@@ -47,8 +46,7 @@ async def collect(clients: Clients) -> Table:
 
 def parse_json(data: bytes) -> Table:
     """Return the table of a JSON answer. Raises ParseError."""
-    value = jsonfix.loads(data).value
-    return from_json(NAME, FIELDS, rows_of(value, NAME), version_of(value))
+    return from_json_answer(NAME, FIELDS, data)
 
 
 def parse_text(data: bytes) -> Table:

@@ -14,7 +14,7 @@ from heeler.slurm.fields import MIB, minutes, seconds
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jsonnumbers import integer, number
 from heeler.slurm.oneliner import value
-from heeler.slurm.rows import Unreadable, optional, rows_of, version_of, words
+from heeler.slurm.rows import map_in, name_in, optional, read_each, rows_of, version_of, words
 from heeler.slurm.times import parse_duration
 from heeler.slurm.tres import parse_tres
 
@@ -39,14 +39,7 @@ async def collect(clients: Clients) -> Table:
 def parse_json(data: bytes) -> Table:
     """Return the table of a JSON answer. Raises ParseError."""
     answer = jsonfix.loads(data).value
-    found = rows_of(answer, NAME)
-    rows: list[dict[str, Any]] = []
-    unreadable: list[Unreadable] = []
-    for row in found:
-        try:
-            rows.append(_from_json(row))
-        except ParseError as err:
-            unreadable.append(Unreadable(row.get("name") if isinstance(row, dict) else None, str(err)))
+    rows, unreadable = read_each(rows_of(answer, NAME), _from_json, name_in)
     told = {column for row in rows for column in row}
     absent = {column: NOT_IN_JSON for column in TABLES[NAME].columns if column not in told} if rows else {}
     return table_of(NAME, rows, absent=absent, unreadable=unreadable, version=version_of(answer))
@@ -85,26 +78,26 @@ def _from_json(row: Any) -> dict[str, Any]:
 
 def _from_maps(row: dict[str, Any]) -> dict[str, Any]:
     """Read v0.0.39 and later, which keep related values in maps of their own."""
-    nodes, limits, defaults = _map(row, "nodes"), _map(row, "maximums"), _map(row, "defaults")
-    state, over = _map(row, "partition").get("state"), _map(limits, "oversubscribe")
-    accounts, qos = _map(row, "accounts"), _map(row, "qos")
+    nodes, limits, defaults = map_in(row, "nodes"), map_in(row, "maximums"), map_in(row, "defaults")
+    state, over = map_in(row, "partition").get("state"), map_in(limits, "oversubscribe")
+    accounts, qos = map_in(row, "accounts"), map_in(row, "qos")
     return {
         "state": "+".join(words(state)) or None,
         "nodes": list(expand_set(optional(nodes, "configured"))),
         "node_count": integer(nodes.get("total")),
-        "cpus": integer(_map(row, "cpus").get("total")),
+        "cpus": integer(map_in(row, "cpus").get("total")),
         **_time_limit(number(limits.get("time"))),
         "default_time_s": minutes(defaults.get("time")),
         "over_time_s": minutes(limits.get("over_time_limit")),
-        "min_nodes": integer(_map(row, "minimums").get("nodes")),
+        "min_nodes": integer(map_in(row, "minimums").get("nodes")),
         "max_nodes": integer(limits.get("nodes")),
         "max_cpus_per_node": integer(limits.get("cpus_per_node")),
         "default_mem_per_cpu_bytes": _mib(defaults.get("partition_memory_per_cpu")),
         "default_mem_per_node_bytes": _mib(defaults.get("partition_memory_per_node")),
         "max_mem_per_cpu_bytes": _mib(limits.get("partition_memory_per_cpu")),
         "max_mem_per_node_bytes": _mib(limits.get("partition_memory_per_node")),
-        "priority_tier": integer(_map(row, "priority").get("tier")),
-        "priority_job_factor": integer(_map(row, "priority").get("job_factor")),
+        "priority_tier": integer(map_in(row, "priority").get("tier")),
+        "priority_job_factor": integer(map_in(row, "priority").get("job_factor")),
         "grace_s": integer(row.get("grace_time")),
         "oversubscribe": _oversubscribe(integer(over.get("jobs")), words(over.get("flags"))),
         "qos": optional(qos, "assigned"),
@@ -112,11 +105,11 @@ def _from_maps(row: dict[str, Any]) -> dict[str, Any]:
         "deny_qos": list(words(qos.get("deny"))),
         "allow_accounts": _allowed(accounts.get("allowed")),
         "deny_accounts": list(words(accounts.get("deny"))),
-        "allow_groups": _allowed(_map(row, "groups").get("allowed")),
+        "allow_groups": _allowed(map_in(row, "groups").get("allowed")),
         "alternate": optional(row, "alternate"),
         "job_defaults": optional(defaults, "job"),
-        "tres": parse_tres(optional(_map(row, "tres"), "configured")).values or None,
-        "billing_weights": billing_weights(optional(_map(row, "tres"), "billing_weights")),
+        "tres": parse_tres(optional(map_in(row, "tres"), "configured")).values or None,
+        "billing_weights": billing_weights(optional(map_in(row, "tres"), "billing_weights")),
     }
 
 
@@ -225,11 +218,6 @@ def _oversubscribe(jobs: int | None, flags: Sequence[str]) -> str | None:
     if "force" in (flag.lower() for flag in flags):
         return f"FORCE:{jobs}"
     return "NO" if jobs == 1 else f"YES:{jobs}"
-
-
-def _map(row: dict[str, Any], key: str) -> dict[str, Any]:
-    found = row.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 COLLECTOR = Collector(NAME, 300.0, collect)

@@ -1,6 +1,7 @@
 """Why jobs wait in this order: the factors of their priority from ``sprio``, a row for each job and partition."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from heeler.slurm.clients import Clients, Way
@@ -8,7 +9,7 @@ from heeler.slurm.collect import Collector, Table, table_of
 from heeler.slurm.errors import ParseError
 from heeler.slurm.fields import NOT_TOLD, finite, header_rows, word
 from heeler.slurm.jsonnumbers import integer
-from heeler.slurm.rows import Unreadable
+from heeler.slurm.rows import read_each
 
 NAME = "priorities"
 
@@ -73,16 +74,9 @@ def parse_text(data: bytes) -> Table:
     shown = [name for name in headings if name]
     if len(shown) != len(fields):
         raise ParseError("not the columns that were asked for", "|".join(headings))
-    rows: list[dict[str, Any]] = []
-    for line in lines:
-        try:
-            row = _row(fields, line)
-        except ParseError as err:
-            unreadable.append(Unreadable(line[0].strip() or None, str(err)))
-            continue
-        rows.append(row)
+    rows, not_read = read_each(lines, partial(_row, fields), lambda line: line[0].strip() or None)
     absent = {} if fields is FORMAT else dict.fromkeys(LATER, NOT_TOLD)
-    return table_of(NAME, rows, absent=absent, unreadable=unreadable)
+    return table_of(NAME, rows, absent=absent, unreadable=[*unreadable, *not_read])
 
 
 def _row(fields: Sequence[tuple[str, str, Callable[[str], Any]]], line: Sequence[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from heeler.slurm.errors import ParseError
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jsonnumbers import epoch_ns, integer
 from heeler.slurm.oneliner import value
-from heeler.slurm.rows import Unreadable, optional, rows_of, version_of, words
+from heeler.slurm.rows import name_in, optional, read_each, rows_of, version_of, words
 from heeler.slurm.times import parse_timestamp
 from heeler.slurm.tres import parse_tres
 
@@ -38,13 +38,7 @@ async def collect(clients: Clients) -> Table:
 def parse_json(data: bytes) -> Table:
     """Return the table of a JSON answer. Raises ParseError."""
     answer = jsonfix.loads(data).value
-    rows: list[dict[str, Any]] = []
-    unreadable: list[Unreadable] = []
-    for row in rows_of(answer, NAME):
-        try:
-            rows.append(_from_json(row))
-        except ParseError as err:
-            unreadable.append(Unreadable(row.get("name") if isinstance(row, dict) else None, str(err)))
+    rows, unreadable = read_each(rows_of(answer, NAME), _from_json, name_in)
     return table_of(
         NAME,
         rows,

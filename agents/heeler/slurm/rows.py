@@ -1,7 +1,7 @@
 """Rows of Slurm's JSON answers: what jobs and nodes have in common."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
@@ -43,6 +43,31 @@ def rows_of(value: Mapping[str, Any], key: str) -> list[Any]:
     if not isinstance(rows, list):
         raise ParseError(f"no list of {key} in the answer", sorted(map(str, value))[:20])
     return rows
+
+
+def read_each(
+    found: Iterable[Any], read: Callable[[Any], dict[str, Any]], name_of: Callable[[Any], str | None]
+) -> tuple[list[dict[str, Any]], list[Unreadable]]:
+    """Return the rows that can be read, and the others by name: each row is whole, or none."""
+    rows: list[dict[str, Any]] = []
+    unreadable: list[Unreadable] = []
+    for entry in found:
+        try:
+            rows.append(read(entry))
+        except ParseError as err:
+            unreadable.append(Unreadable(name_of(entry), str(err)))
+    return rows, unreadable
+
+
+def name_in(row: Any) -> str | None:
+    """Return what a row of JSON calls itself, where it is one."""
+    return row.get("name") if isinstance(row, dict) else None
+
+
+def map_in(row: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return a map that stands in a row; an empty one where there is none."""
+    found = row.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def version_of(value: Mapping[str, Any]) -> str | None:

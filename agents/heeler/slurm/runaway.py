@@ -5,13 +5,14 @@ error: then nothing is known, which is no 0.
 """
 
 from datetime import tzinfo
+from itertools import takewhile
 from typing import Any
 
 from heeler.slurm.clients import Clients
 from heeler.slurm.collect import Collector, Table, table_of
 from heeler.slurm.errors import ParseError
 from heeler.slurm.fields import word
-from heeler.slurm.rows import Unreadable
+from heeler.slurm.rows import read_each
 from heeler.slurm.times import parse_timestamp
 
 NAME = "runaway"
@@ -37,15 +38,8 @@ def parse_text(data: bytes, zone: tzinfo) -> Table:
     start = next((at for at, line in enumerate(lines) if line.startswith("ID|Partition|")), None)
     if start is None or lines[start].count("|") != len(COLUMNS) - 1:
         raise ParseError("not what sacctmgr says of runaway jobs" if text.strip() else "empty answer", text.strip())
-    rows: list[dict[str, Any]] = []
-    unreadable: list[Unreadable] = []
-    for line in lines[start + 1 :]:
-        if not line.strip():
-            break  # the question follows
-        try:
-            rows.append(_row(line, zone))
-        except ParseError as err:
-            unreadable.append(Unreadable(line.split("|", 1)[0] or None, str(err)))
+    told = takewhile(str.strip, lines[start + 1 :])  # the question follows
+    rows, unreadable = read_each(told, lambda line: _row(line, zone), lambda line: line.split("|", 1)[0] or None)
     return table_of(NAME, rows, unreadable=unreadable)
 
 

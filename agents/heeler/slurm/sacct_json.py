@@ -7,7 +7,7 @@ from heeler.slurm import jsonfix
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import NULLS
 from heeler.slurm.jsonnumbers import epoch_ns, identifier, integer, number
-from heeler.slurm.rows import Unreadable, free_text, optional, rows_of, version_of
+from heeler.slurm.rows import Unreadable, free_text, map_in, optional, rows_of, version_of
 from heeler.slurm.sacct_text import Records, cut_steps, resources, run_of, wait_s
 from heeler.slurm.state import parse_job_state
 from heeler.slurm.usage import Amounts, amounts_json
@@ -21,7 +21,7 @@ def parse_sacct_json(data: str | bytes) -> Records:
     value = jsonfix.loads(data).value
     records: list[dict[str, Any]] = []
     unreadable: list[Unreadable] = []
-    old = isinstance(plugin := _map(value, "meta").get("plugin"), dict) and "v0.0.38" in str(plugin.get("type"))
+    old = isinstance(plugin := map_in(value, "meta").get("plugin"), dict) and "v0.0.38" in str(plugin.get("type"))
     for row in rows_of(value, "jobs"):
         try:
             record = _job(row)
@@ -37,7 +37,7 @@ def parse_sacct_json(data: str | bytes) -> Records:
 def _job(row: Any) -> dict[str, Any]:
     if not isinstance(row, dict) or (job_id := identifier(row.get("job_id"))) is None:
         raise ParseError("a job without an id", row)
-    clock, state, comment = _map(row, "time"), _map(row, "state"), _map(row, "comment")
+    clock, state, comment = map_in(row, "time"), map_in(row, "state"), map_in(row, "comment")
     allocated, asked = _tres(row, "allocated"), _tres(row, "requested")
     submit, eligible = epoch_ns(clock.get("submission")), epoch_ns(clock.get("eligible"))
     start = epoch_ns(clock.get("start"))
@@ -53,7 +53,7 @@ def _job(row: Any) -> dict[str, Any]:
         "cancelled_by": optional(row, "kill_request_user"),
         "reason": _reason(state),
         "flags": row.get("flags") or None,
-        "user": optional(row, "user") or optional(_map(row, "association"), "user"),
+        "user": optional(row, "user") or optional(map_in(row, "association"), "user"),
         "group": optional(row, "group"),
         "account": optional(row, "account"),
         "partition": optional(row, "partition"),
@@ -64,10 +64,10 @@ def _job(row: Any) -> dict[str, Any]:
         "comment": free_text(comment, "job"),
         "admin_comment": free_text(comment, "administrator"),
         "system_comment": free_text(comment, "system"),
-        "wckey": optional(_map(row, "wckey"), "wckey"),
+        "wckey": optional(map_in(row, "wckey"), "wckey"),
         "container": optional(row, "container"),
         "constraints": optional(row, "constraints"),
-        "reservation": _named(_map(row, "reservation").get("name")),
+        "reservation": _named(map_in(row, "reservation").get("name")),
         "submit_ts": submit,
         "eligible_ts": eligible,
         "start_ts": start,
@@ -107,8 +107,8 @@ def _doubt_codes(record: dict[str, Any]) -> None:
 def _step(row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ParseError("not a step", row)
-    clock, about, nodes = _map(row, "time"), _map(row, "step"), _map(row, "nodes")
-    allocated, used = _tres(row, "allocated"), _map(_map(row, "tres"), "consumed")
+    clock, about, nodes = map_in(row, "time"), map_in(row, "step"), map_in(row, "nodes")
+    allocated, used = _tres(row, "allocated"), map_in(map_in(row, "tres"), "consumed")
     status, signal = _code(row, "exit_code")
     step = {
         "step": _step_name(about),
@@ -120,7 +120,7 @@ def _step(row: Any) -> dict[str, Any]:
         "end_ts": epoch_ns(clock.get("end")),
         "elapsed_s": _finite(clock.get("elapsed")),
         "suspended_s": _finite(clock.get("suspended")),
-        "tasks": integer(_map(row, "tasks").get("count")),
+        "tasks": integer(map_in(row, "tasks").get("count")),
         "nodes": _nodes(nodes.get("range")),
         "node_count": integer(nodes.get("count")),
         "cpus": None if allocated is None else allocated.values.get("cpu"),
@@ -145,7 +145,7 @@ def _step_name(about: Map) -> str:
 
 
 def _ids(row: Map, job_id: int) -> dict[str, Any]:
-    array, het = _map(row, "array"), _map(row, "het")
+    array, het = map_in(row, "array"), map_in(row, "het")
     leader, first = identifier(array.get("job_id")), identifier(het.get("job_id"))
     offset = integer(het.get("job_offset"))
     if leader is not None:
@@ -160,11 +160,11 @@ def _ids(row: Map, job_id: int) -> dict[str, Any]:
 
 
 def _tres(row: Map, key: str) -> Amounts | None:
-    return amounts_json(_map(row, "tres").get(key)) if key == "allocated" or "job_id" in row else None
+    return amounts_json(map_in(row, "tres").get(key)) if key == "allocated" or "job_id" in row else None
 
 
 def _code(row: Map, key: str) -> tuple[int | None, int | None]:
-    value = _map(row, key)
+    value = map_in(row, key)
     if "return_code" not in value:
         return None, None
     inner = value.get("signal") or {}
@@ -184,7 +184,7 @@ def _limit(clock: Map) -> dict[str, Any]:
 
 
 def _cpu(clock: Map, key: str) -> float | None:
-    value = _map(clock, key)
+    value = map_in(clock, key)
     seconds, micro = integer(value.get("seconds")), integer(value.get("microseconds"))
     return None if seconds is None else seconds + (micro or 0) / 1e6
 
@@ -195,7 +195,7 @@ def _largest(used: Map, name: str) -> int | None:
 
 
 def _energy(row: Map) -> float | None:
-    return _finite(_map(_map(row, "statistics"), "energy").get("consumed"))
+    return _finite(map_in(map_in(row, "statistics"), "energy").get("consumed"))
 
 
 def _reason(state: Map) -> str | None:
@@ -208,7 +208,7 @@ def _rest(row: Map) -> dict[str, str] | None:
     names = {"block": "BlockID", "extra": "Extra", "failed_node": "FailedNode", "licenses": "Licenses"}
     names |= {"stdout": "StdOut", "stderr": "StdErr", "stdin": "StdIn", "qosreq": "QOSREQ"}
     found = {name: text for key, name in names.items() if isinstance(text := row.get(key), str) and text}
-    if isinstance(label := _map(row, "mcs").get("label"), str) and label:
+    if isinstance(label := map_in(row, "mcs").get("label"), str) and label:
         found["McsLabel"] = label
     return found or None
 
@@ -228,8 +228,3 @@ def _joined(value: Any) -> str | None:
 def _finite(value: Any) -> float | None:
     found = number(value)
     return None if found is None or isinf(found) or found < 0 else found
-
-
-def _map(row: Map, key: str) -> Map:
-    value = row.get(key)
-    return value if isinstance(value, dict) else {}

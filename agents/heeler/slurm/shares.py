@@ -12,7 +12,7 @@ from heeler.slurm.collect import Collector, Table, table_of
 from heeler.slurm.errors import ParseError
 from heeler.slurm.fields import MIB, NOT_TOLD, finite, header_rows, tres_text, word
 from heeler.slurm.jsonnumbers import integer, number
-from heeler.slurm.rows import Unreadable, version_of, words
+from heeler.slurm.rows import Unreadable, map_in, name_in, read_each, version_of, words
 
 NAME = "shares"
 FORMAT = (
@@ -58,13 +58,7 @@ def parse_json(data: bytes) -> Table:
     found = inside.get("shares") if isinstance(inside, dict) else None
     if not isinstance(found, list):
         raise ParseError("no list of shares in the answer", sorted(map(str, value))[:20])
-    rows: list[dict[str, Any]] = []
-    unreadable: list[Unreadable] = []
-    for entry in found:
-        try:
-            rows.append(_from_json(entry))
-        except ParseError as err:
-            unreadable.append(Unreadable(entry.get("name") if isinstance(entry, dict) else None, str(err)))
+    rows, unreadable = read_each(found, _from_json, name_in)
     return table_of(NAME, rows, unreadable=unreadable, version=version_of(value))
 
 
@@ -73,7 +67,7 @@ def _from_json(row: Any) -> dict[str, Any]:
         raise ParseError("a share without a name", row)
     kinds = words(row.get("type"))
     is_user = "USER" in kinds
-    fair, tres = _map(row, "fairshare"), _map(row, "tres")
+    fair, tres = map_in(row, "fairshare"), map_in(row, "tres")
     name, parent = word(row["name"]), word(row.get("parent"))
     if not kinds or (is_user and not parent):
         raise ParseError("neither an account's share nor a user's", row)
@@ -128,11 +122,6 @@ def _minutes(text: str) -> dict[str, float]:
             raise ParseError("not a TRES", part)
         found[name] = _bytes(amount) if name == "mem" else amount
     return found
-
-
-def _map(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = row.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def _level(found: float | None) -> dict[str, Any]:

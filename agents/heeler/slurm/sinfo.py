@@ -13,7 +13,7 @@ from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import NULLS, gpu_count, parse_gres
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jsonnumbers import epoch_ns, integer
-from heeler.slurm.rows import rows_of
+from heeler.slurm.rows import map_in, rows_of
 from heeler.slurm.state import parse_node_state, parse_partition
 from heeler.slurm.times import parse_timestamp
 
@@ -45,12 +45,12 @@ def read_sinfo(text: str, zone: tzinfo) -> Iterator[dict[str, Any] | ParseError]
 def _from_json(row: Any) -> dict[str, Any]:
     if not isinstance(row, dict) or not isinstance(row.get("nodes"), dict):
         raise ParseError("not a group of nodes", row)
-    nodes, cpus, gres, reason = (_map(row, key) for key in ("nodes", "cpus", "gres", "reason"))
+    nodes, cpus, gres, reason = (map_in(row, key) for key in ("nodes", "cpus", "gres", "reason"))
     return {
-        **_state(_map(row, "node").get("state") or ""),
+        **_state(map_in(row, "node").get("state") or ""),
         "nodes": [name for text in nodes.get("nodes") or () for name in expand_set(text)],
         "node_count": integer(nodes.get("total")),
-        "partition": _map(row, "partition").get("name"),
+        "partition": map_in(row, "partition").get("name"),
         **_gres(gres.get("total"), gres.get("used")),
         "cpus_allocated": integer(cpus.get("allocated")),
         "cpus_idle": integer(cpus.get("idle")),
@@ -130,8 +130,3 @@ def _gres(total: Any, used: Any) -> dict[str, Any]:
         "gpus": None if total is None else gpu_count(parse_gres(total)),
         "gpus_used": None if used is None else gpu_count(parse_gres(used)),
     }
-
-
-def _map(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = row.get(key)
-    return value if isinstance(value, dict) else {}

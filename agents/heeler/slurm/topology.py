@@ -10,7 +10,7 @@ from heeler.slurm.errors import CommandFailedError, ParseError
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jsonnumbers import integer
 from heeler.slurm.oneliner import entries, pairs, value
-from heeler.slurm.rows import Unreadable
+from heeler.slurm.rows import read_each
 
 NAME = "topology"
 ARGV = ("scontrol", "--oneliner", "show", "topology")
@@ -34,15 +34,8 @@ def parse_text(data: bytes) -> Table:
 
     A cluster without a topology prints nothing there: the table is empty.
     """
-    rows: list[dict[str, Any]] = []
-    unreadable: list[Unreadable] = []
-    lines = entries(data.decode(errors="replace"))
-    lines = [line for line in lines if NOTHING not in line]
-    for line in lines:
-        try:
-            rows.append(_row(pairs(line), line))
-        except ParseError as err:
-            unreadable.append(Unreadable(None, str(err)))
+    lines = [line for line in entries(data.decode(errors="replace")) if NOTHING not in line]
+    rows, unreadable = read_each(lines, lambda line: _row(pairs(line), line), lambda _: None)
     if unreadable and not rows:
         raise ParseError("no line of a topology", lines[0])
     return table_of(NAME, rows, unreadable=unreadable)

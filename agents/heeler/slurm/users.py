@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from heeler.slurm import jsonfix
 from heeler.slurm.clients import Clients, Way
 from heeler.slurm.collect import Collector, Table
 from heeler.slurm.errors import ParseError
-from heeler.slurm.fields import TEXT, Field, Kind, from_json, from_text, names, word
-from heeler.slurm.rows import rows_of, version_of
+from heeler.slurm.fields import TEXT, Field, Kind, from_json_answer, from_text, names, word
 
 NAME = "users"
 
@@ -53,8 +51,7 @@ async def collect(clients: Clients) -> Table:
 
 def parse_json(data: bytes) -> Table:
     """Return the table of a JSON answer. Raises ParseError."""
-    value = jsonfix.loads(data).value
-    return from_json(NAME, FIELDS, rows_of(value, NAME), version_of(value))
+    return from_json_answer(NAME, FIELDS, data)
 
 
 def parse_text(data: bytes) -> Table:
