@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from heeler.bus import decode, encode
-from heeler.health.around import CHECKS_S, MARK_S, MINORS, Around, Origin, drains
+from heeler.health.around import CHECKS_S, MARK_S, MINORS, Around, drains
 from heeler.health.breaker import Breaker
 from heeler.health.judging import Result
 from heeler.health.model import Case, Check, Context, Job, NoSettings, Outcome, Phase, Probe, Unread, Verdict
+from heeler.health.origin import Origin
 from heeler.health.outbox import Letter
 from heeler.health.policy import Policy, make_policy
 from heeler.health.runner import Read

@@ -8,9 +8,11 @@ import pytest
 
 from heeler.bus import decode
 from heeler.health.judging import Result
-from heeler.health.letters import About, answer, letters
+from heeler.health.letters import About, letters
 from heeler.health.model import Check, Evidence, Job, Phase, Probe, bad, ok
 from heeler.health.outbox import Letter, Outbox, OutboxError
+from heeler.health.report import json_lines
+from heeler.health.requests import answer_of
 from heeler.health.verdict import Judged, Run
 
 GPU = Check("gpu", "A GPU.", Probe("p", lambda _c, _a: 1), lambda _f, _s, _c: ok("x"), hardware=True)
@@ -42,7 +44,9 @@ def test_a_run_becomes_messages_that_the_contract_knows(tmp_path: Path) -> None:
 
 
 def test_an_answer_to_a_request_holds_the_results(tmp_path: Path) -> None:
-    found = answer(ABOUT, run_of(), {})
+    head = {"v": 1, "cluster": "north", "boot": "boot", "seq": 7, "run": "run-1", "phase": "request"}
+    printed = "\n".join(json_lines(run_of(), {"exit_code": 2}))
+    found = answer_of(head, printed.encode(), 2, "n1", ABOUT.ts_ns)
     (letter,) = (Letter("s", "HealthRun", "i", found),)
     Outbox(tmp_path).put([letter])
     assert found["results"][0]["check"] == "gpu"

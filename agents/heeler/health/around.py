@@ -19,6 +19,7 @@ from heeler.health.gpu_processes import PROCESSES
 from heeler.health.gpu_read import GPUS
 from heeler.health.judging import Result
 from heeler.health.model import Case, Context, Job, Phase, Probe, ProbeError, Unread
+from heeler.health.origin import Origin, next_seq
 from heeler.health.outbox import Letter
 from heeler.health.policy import Policy
 from heeler.health.runner import Read, run_probes
@@ -57,15 +58,6 @@ def _divided(nvml: Any, handle: Any) -> bool:
 
 
 MINORS = Probe("gpu_minors", read_minors, timeout_s=5.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Who says it: what all messages of this node have."""
-
-    cluster: str
-    node: str
-    boot: str
 
 
 def event_letter(origin: Origin, event: str, job: Job, ts_ns: int, seq: int) -> Letter:
@@ -175,8 +167,7 @@ class Around:
 
     def _tell(self, job: Job) -> None:
         self.context = replace(self.context, case=replace(self.case, job=job))
-        seq = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-        self.put([event_letter(self.origin, EVENTS[self.case.phase], job, self.case.now_ns, seq)])
+        self.put([event_letter(self.origin, EVENTS[self.case.phase], job, self.case.now_ns, next_seq())])
 
     @property
     def _cache(self) -> Path:

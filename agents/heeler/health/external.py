@@ -1,18 +1,17 @@
 """A result that somebody else's script has found, told on the bus like one of ours."""
 
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from heeler.health.judging import Result
-from heeler.health.letters import About, letters
+from heeler.health.letters import about, letters
 from heeler.health.model import Case, Check, Context, Outcome, Phase, Probe, Verdict, unknown
-from heeler.health.outbox import Outbox, OutboxError
+from heeler.health.origin import origin_of, run_id
 from heeler.health.policy import Action
-from heeler.health.run import boot_id, load_site
+from heeler.health.run import load_site, put
 from heeler.health.slurm_env import job_of, node_of
 from heeler.health.verdict import NAGIOS, Judged, Run
 
@@ -41,24 +40,12 @@ def tell(told: Told, env: Mapping[str, str]) -> int:
     """Leave the result in the outbox; return the exit status that a Nagios plug-in has for it. Raises ConfigError."""
     node = told.node or node_of(env, os.uname().nodename)
     policy = load_site(told.policy, node)
-    now_ns = time.time_ns()
+    case = Case(told.phase, node, time.time_ns(), job_of(env, told.job_id))
     check = Check(told.check, "Told by a script.", Probe(told.check, _nothing), _never)
     run = run_of(Result(check, Verdict(told.outcome, told.why)))
-    about = About(
-        policy.cluster or env.get("HEELER_CLUSTER") or "local",
-        policy.node or node,
-        now_ns,
-        boot_id(Path("/")),
-        time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
-        f"{now_ns}-{os.getpid()}",
-        told.phase,
-        job_of({**env, "SLURM_JOB_ID": told.job_id} if told.job_id else env),
-    )
-    try:
-        # The result alone: a run of checks has not taken place.
-        Outbox(policy.outbox).put(letters(about, run, {})[:-1])
-    except OutboxError as err:
-        sys.stderr.write(f"heeler-health: result not published: {err}\n")
+    origin = origin_of(policy, env, node)
+    # The result alone: a run of checks has not taken place.
+    put(policy, letters(about(origin, case, run_id(case.now_ns), {}), run, {})[:-1])
     return NAGIOS[run.worst]
 
 

@@ -1,11 +1,12 @@
 """What a run says on the bus: a HealthResult for each check and one HealthRun, as letters for the outbox."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from heeler.bus import subjects
-from heeler.health.model import Evidence, Job, Phase
+from heeler.health.model import Case, Evidence, Job, Phase
+from heeler.health.origin import Origin, next_seq
 from heeler.health.outbox import Letter
 from heeler.health.verdict import Judged, Run
 
@@ -26,6 +27,11 @@ class About:
     phase: Phase
     job: Job | None = None
     slurm: Mapping[str, Any] = field(default_factory=dict)  # slurm_state, slurm_reason, slurm_state_age_s
+
+
+def about(origin: Origin, case: Case, run: str, slurm: Mapping[str, Any]) -> About:
+    """Return what the messages of a run of a case have in common."""
+    return About(origin.cluster, origin.node, case.now_ns, origin.boot, next_seq(), run, case.phase, case.job, slurm)
 
 
 def result_fields(judged: Judged) -> dict[str, Any]:
@@ -109,9 +115,3 @@ def _evidence(one: Evidence) -> dict[str, Any]:
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def answer(about: About, run: Run, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the HealthRun of a request, with the results in it."""
-    results: Sequence[dict[str, Any]] = [result_fields(judged) for judged in run.results]
-    return {**_head(about), "seq": about.seq, **run_fields(run), **more, "results": list(results)}

@@ -24,7 +24,7 @@ def nagios(run: Run) -> str:
     """Return one line after the Nagios plug-in guidelines: status, words, and performance data behind a bar."""
     status = WORDS[NAGIOS[run.worst]]
     worst = [one for one in _sorted(run.results) if one.action == run.worst and run.worst != "ignore"]
-    said = "; ".join(f"{one.result.check.name}: {one.result.verdict.why}" for one in worst) or _count(run)
+    said = "; ".join(f"{one.result.check.name}: {one.result.verdict.why}" for one in worst) or run.why
     line = f"HEELER {status} - {_line(said)}"[:_MAX_LINE]
     data = " ".join(
         f"'{one.result.check.name}.{name}'={value:.10g}"
@@ -71,10 +71,6 @@ def json_lines(run: Run, more: Mapping[str, Any]) -> list[str]:
 
 def _sorted(results: Sequence[Judged]) -> list[Judged]:
     return sorted(results, key=lambda one: _ORDER.index(one.result.verdict.outcome))
-
-
-def _count(run: Run) -> str:
-    return run.why
 
 
 def _line(text: str) -> str:

@@ -1,6 +1,5 @@
 """One run of checks, from the policy to the exit status: the shell around the pure parts."""
 
-import os
 import socket
 import sys
 import time
@@ -13,11 +12,12 @@ from typing import Any
 
 from heeler.bus import ConfigError
 from heeler.health import VERSION, letters, report
-from heeler.health.around import MARK_S, Around, Origin
+from heeler.health.around import MARK_S, Around
 from heeler.health.breaker import read_breaker
 from heeler.health.broken import stand_ins
 from heeler.health.judging import Chosen, Result, judge_all, off
 from heeler.health.model import Case, Check, Context, Phase, Probe
+from heeler.health.origin import origin_of, run_id
 from heeler.health.outbox import Letter, Outbox, OutboxError
 from heeler.health.policy import Policy, make_policy, plugins_of, read_policy
 from heeler.health.runner import run_probes
@@ -78,7 +78,7 @@ def health_run(wanted: Wanted, env: Mapping[str, str]) -> int:
     _print(wanted, done)
     # A task's prolog without checks, as it is by default, has nothing to say to anyone.
     if done.run.results or wanted.phase is not Phase.TASK_PROLOG:
-        _put(policy, letters.letters(done.about, done.run, done.more))
+        put(policy, letters.letters(done.about, done.run, done.more))
     return done.status
 
 
@@ -90,7 +90,7 @@ def _run(
     checks: tuple[Sequence[Chosen], Sequence[Check]],
     started: float,
 ) -> Done:
-    job = job_of({**env, "SLURM_JOB_ID": wanted.job_id} if wanted.job_id else env)
+    job = job_of(env, wanted.job_id)
     now_ns = time.time_ns()
     case = Case(wanted.phase, node, now_ns, job)
     checks_s = policy.profiles[wanted.phase.value].timeout_s
@@ -99,8 +99,8 @@ def _run(
     deadline = started + (wanted.timeout_s or checks_s + MARK_S) - SPARE_S
     tools = _where_tools_are(env, policy)
     context = Context(case, wanted.root, tools, tools.get("PATH"), checks_s)
-    origin = Origin(policy.cluster or env.get("HEELER_CLUSTER") or "local", node, boot_id(wanted.root))
-    around = Around(policy, origin, context, deadline, lambda sent: _put(policy, sent))
+    origin = origin_of(policy, env, node, wanted.root)
+    around = Around(policy, origin, context, deadline, lambda sent: put(policy, sent))
     around.begin()
     cleared = around.clear()
     chosen, without = checks
@@ -116,18 +116,8 @@ def _run(
     breaker = read_breaker(policy.cache / "breaker.json", now_ns)
     run = decide(results, policy, wanted.phase, case.job.gpu_uuids if case.job else None, breaker)
     status = report.exit_status(run, wanted.phase, wanted.fail_status)
-    ident = wanted.run_id or f"{now_ns}-{os.getpid()}"
-    about = letters.About(
-        origin.cluster,
-        origin.node,
-        now_ns,
-        origin.boot,
-        time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
-        ident,
-        wanted.phase,
-        case.job,
-        _slurm_state(policy.cache / "node.json", now_ns),
-    )
+    slurm = _slurm_state(policy.cache / "node.json", now_ns)
+    about = letters.about(origin, case, wanted.run_id or run_id(now_ns), slurm)
     more: dict[str, Any] = {
         "duration_ns": int((time.monotonic() - started) * 1e9),
         "exit_code": status,
@@ -180,7 +170,7 @@ def _print(wanted: Wanted, done: Done) -> None:
         sys.stdout.flush()
 
 
-def _put(policy: Policy, sent: Sequence[Letter]) -> None:
+def put(policy: Policy, sent: Sequence[Letter]) -> None:
     """Leave letters for the agent. That it can't be done is said, and is no fault of the job."""
     try:
         dropped = Outbox(policy.outbox).put(sent)
@@ -191,13 +181,6 @@ def _put(policy: Policy, sent: Sequence[Letter]) -> None:
         sys.stderr.write(
             f"heeler-health: {policy.outbox} is full: {dropped} older results dropped; does the agent run?\n"
         )
-
-
-def boot_id(root: Path) -> str:
-    """Return the id of this boot of the machine."""
-    with suppress(OSError):
-        return (root / "proc/sys/kernel/random/boot_id").read_text().strip() or "unknown"
-    return "unknown"
 
 
 def _where_tools_are(env: Mapping[str, str], policy: Policy) -> dict[str, str]:

@@ -23,9 +23,10 @@ from heeler.bus.claims import Claims, hear
 from heeler.bus.client import RETRYABLE
 from heeler.engine.process import Context, Program
 from heeler.health.caches import breaker_file, keep, node_file
+from heeler.health.origin import boot_id, next_seq, run_id
 from heeler.health.policy import Policy
 from heeler.health.requests import answer_of, grant, refusal
-from heeler.health.run import boot_id, load_site
+from heeler.health.run import load_site
 from heeler.health.serve_settings import ServeSettings
 from heeler.health.slurm_env import node_of
 
@@ -89,9 +90,8 @@ class Service:
         return self._sent(answer_of(head, output, rc, self.node, time.time_ns()))
 
     def _head(self, request: Any) -> dict[str, Any]:
-        seq = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-        ident = str(request.get("id") or f"{time.time_ns()}-{os.getpid()}")
-        head = {"v": 1, "cluster": self.bus.cluster, "boot": boot_id(Path("/")), "seq": seq}
+        ident = str(request.get("id") or run_id(time.time_ns()))
+        head = {"v": 1, "cluster": self.bus.cluster, "boot": boot_id(), "seq": next_seq()}
         return {**head, "run": ident, "phase": "request"}
 
     def _sent(self, run: dict[str, Any]) -> tuple[str, bytes]:

@@ -11,9 +11,12 @@ _ID = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 MOST_GPUS = 1024
 
 
-def job_of(env: Mapping[str, str]) -> Job | None:
-    """Return the job, None where the environment names none. Whatever else can't be read is not known."""
-    job_id = env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID") or ""
+def job_of(env: Mapping[str, str], named: str | None = None) -> Job | None:
+    """Return the job, None where nobody names one. Whatever else can't be read is not known.
+
+    `named`: its id where somebody says it; the environment's otherwise.
+    """
+    job_id = named or env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID") or ""
     if not _ID.fullmatch(job_id):
         return None
     return Job(
