@@ -133,7 +133,9 @@ def header(node: str = NODE, seq: int = 4711) -> dict[str, Any]:
 
 
 def spread(value: float, count: int) -> list[Any]:
-    """Return a column around a value: floats stay floats, integers integers."""
+    """Return a column around a value: floats stay floats, integers integers, and ratios below 1."""
+    if isinstance(value, float) and value <= 1:
+        return [float(f"{value * (64 - i) / 64:.4g}") for i in range(count)]
     return [value + i / 8 if isinstance(value, float) else value + i for i in range(count)]
 
 

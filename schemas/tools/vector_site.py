@@ -119,6 +119,58 @@ def health_request_maximal() -> dict[str, Any]:
     }
 
 
+def drain_command() -> dict[str, Any]:
+    """Return an operator's pause."""
+    return {"v": 1, "cluster": "north", "ts": TS, "id": "hand-3f9a1c", "command": "pause", "why": "new driver"}
+
+
+def drain_command_maximal() -> dict[str, Any]:
+    """Every key."""
+    return {
+        **drain_command(),
+        "deadline_ts": TS + SECOND,
+        "finding_id": "gpu_lag-3f9a1c",
+        "breaker": "prolog",
+        "for_s": 7200.0,
+    }
+
+
+def drain_question() -> dict[str, Any]:
+    """Return what `heeler drain status` asks."""
+    return {"v": 1, "cluster": "north", "ts": TS, "id": "hand-3f9a1d", "about": "status"}
+
+
+def drain_question_maximal() -> dict[str, Any]:
+    """Every key."""
+    return {**drain_question(), "about": "explain", "name": UNICODE_NODE}
+
+
+def drain_answer() -> dict[str, Any]:
+    """Return a refusal."""
+    return {
+        "v": 1,
+        "cluster": "north",
+        "ts": TS,
+        "id": "hand-3f9a1c",
+        "by": "drain-0",
+        "outcome": "refused",
+        "why": "it is 600 s old",
+    }
+
+
+def drain_answer_maximal() -> dict[str, Any]:
+    """Every key."""
+    return {
+        **drain_answer(),
+        "rule": "stale",
+        "actor": "jürgen@example.org",
+        "again": True,
+        "standing": {"dry_run": True, "cases_total": 0},
+        "cases": [{"finding_id": "gpu_lag-3f9a1c", "checks": []}],
+        "node": {"name": NODE},
+    }
+
+
 def slurm_table() -> dict[str, Any]:
     """Return two partitions."""
     return {
@@ -153,6 +205,48 @@ def slurm_table_maximal() -> dict[str, Any]:
         "source": "scontrol show partition -o",
         "slurm_version": "24.11.5",
         "duration_ns": 11_000_000,
+    }
+
+
+def job_summary() -> dict[str, Any]:
+    """Return what the 16 GPUs of a job that ended well did in 9,000 s."""
+    return {
+        "v": 1,
+        "cluster": "north",
+        "ts": TS,
+        "job_id": "81234",
+        "run": "1759990000",
+        "final": True,
+        "until_ts": 1759999000 * SECOND,
+        "start_ts": 1759990000 * SECOND,
+        "end_ts": 1759999000 * SECOND,
+        "user": "ada",
+        "account": "vision",
+        "partition": "h100",
+        "gpus": 16,
+        "allocated_gpu_s": 144_000,
+        "active_gpu_s": 130_000.5,
+        "busy_gpu_s": 120_000,
+        "idle_gpu_s": 10_000,
+        "unknown_gpu_s": 3_999.5,
+        "energy_j": 84_000_000.0,
+        "energy_gpu_s": 140_000.5,
+        "means": {"util_ratio": 0.91, "power_w": 600},
+        "mean_gpu_s": {"util_ratio": 140_000.5, "power_w": 140_000.5},
+    }
+
+
+def job_summary_maximal() -> dict[str, Any]:
+    """Every key: a run that was on GPUs that were not its own, and lost one of them."""
+    return {
+        **job_summary(),
+        "state": "NODE_FAIL",
+        "qos": "normal",
+        "name": "訓練 | 🚀",
+        "node_count": 2,
+        "lost_gpu_s": 120,
+        "beyond_gpu_s": 0.25,
+        "max": {"power_w": 702.5, "fb_used_bytes": 80_000_000_000},
     }
 
 
@@ -237,6 +331,7 @@ def job_record_maximal() -> dict[str, Any]:
         "constraints": "ib&nvme",
         "reservation": "maint_42",
         "eligible_ts": TS,
+        "part_start_ts": TS - 9 * SECOND,
         "suspended_s": 0,
         "wait_s": 10_000,
         "time_limit_s": 86400,
@@ -253,6 +348,7 @@ def job_record_maximal() -> dict[str, Any]:
         "user_cpu_s": 1.25,
         "system_cpu_s": 0.5,
         "steps": [step, {**step, "step": "extern"}],
+        "steps_left_out": 12,
         "fields": {"DBIndex": "99"},
         "source": "sacct -P",
         "slurm_version": "22.05.8",

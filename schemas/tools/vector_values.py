@@ -30,6 +30,12 @@ from vector_node import (
     uuid,
 )
 from vector_site import (
+    drain_answer,
+    drain_answer_maximal,
+    drain_command,
+    drain_command_maximal,
+    drain_question,
+    drain_question_maximal,
     health_request,
     health_request_maximal,
     health_result,
@@ -38,6 +44,8 @@ from vector_site import (
     health_run_maximal,
     job_record,
     job_record_maximal,
+    job_summary,
+    job_summary_maximal,
     slurm_table,
     slurm_table_maximal,
 )
@@ -80,11 +88,14 @@ def job_event_maximal() -> dict[str, Any]:
         "end_ts": TS,
         "restarts": 3,
         "nodes": nodes,
+        "released": ["räck64"],
         "gpus": {node: list(range(8)) for node in nodes},
         "gpus_source": "whole_node",
         "gpus_per_node": 8,
         "exclusive": True,
         "requeueable": False,
+        "requeued": True,
+        "failed_node": "gn02",
         "batch": True,
     }
 
@@ -212,6 +223,7 @@ def finding_maximal() -> dict[str, Any]:
         "code": 145,
         "count": U64_MAX,
         "close_reason": "node drained",
+        "incident": "incident-5f3c2a91d0-1767220000000",
     }
 
 
@@ -251,6 +263,16 @@ def drain_action_maximal() -> dict[str, Any]:
             "reason": "heeler: gpu_lag",
             "gpus_used": U64_MAX,
         },
+        "command": "approve",
+        "breaker": "drain",
+        "until_ts": TS + SECOND,
+        "step": "check",
+        "next": "undrain",
+        "round": U64_MAX,
+        "action": "drain_now",
+        "advice": "reboot",
+        "jobs": ["81234", "81235"],
+        "answer": {"checks": {"gpu_count": "ok"}},
     }
 
 
@@ -298,10 +320,14 @@ TYPICAL: dict[str, Any] = {
     "ClusterState": cluster_state(),
     "SlurmTable": slurm_table(),
     "JobRecord": job_record(),
+    "JobSummary": job_summary(),
     "JobSample": job_sample(),
     "JobKernelEvent": {**kernel_event(), **JOBS_OF_EVENT},
     "Finding": finding(),
     "DrainAction": drain_action(),
+    "DrainCommand": drain_command(),
+    "DrainQuestion": drain_question(),
+    "DrainAnswer": drain_answer(),
     "DeadLetter": dead_letter(),
 }
 MAXIMAL: dict[str, Any] = {
@@ -321,6 +347,7 @@ MAXIMAL: dict[str, Any] = {
     "ClusterState": cluster_state_maximal(),
     "SlurmTable": slurm_table_maximal(),
     "JobRecord": job_record_maximal(),
+    "JobSummary": job_summary_maximal(),
     "JobSample": job_sample_maximal(),
     "JobKernelEvent": {
         **kernel_event_maximal(),
@@ -330,5 +357,8 @@ MAXIMAL: dict[str, Any] = {
     },
     "Finding": finding_maximal(),
     "DrainAction": drain_action_maximal(),
+    "DrainCommand": drain_command_maximal(),
+    "DrainQuestion": drain_question_maximal(),
+    "DrainAnswer": drain_answer_maximal(),
     "DeadLetter": dead_letter_maximal(),
 }

@@ -288,6 +288,10 @@ BAD_NESTED: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
         "missing_step": ({"steps": [{"name": "bash"}]}, "step of a step is required"),
         "tres_text": ({"alloc_tres": {"mem": "500G"}}, "an amount is a string"),
     },
+    "JobSummary": {
+        "active_negative": ({"active_gpu_s": -1}, "active_gpu_s is negative"),
+        "mean_nan": ({"means": {"power_w": NAN}}, "a mean is NaN"),
+    },
     "JobEvent": {
         "gpus_not_lists": ({"gpus": {"gpu-a07": 8}}, "the indices of a node are an integer"),
         "bool_is_int": ({"exclusive": 1}, "exclusive is an integer"),

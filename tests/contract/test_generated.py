@@ -16,7 +16,7 @@ from heeler.bus import ROUTES
 KINDS = sorted(ROUTES)
 
 
-@pytest.mark.parametrize("tool", ["gen.py", "vectors.py"])
+@pytest.mark.parametrize("tool", ["gen.py", "vectors.py", "subject_page.py"])
 def test_what_is_generated_is_up_to_date(tool: str) -> None:
     done = subprocess.run(
         [sys.executable, goldens.SCHEMAS / "tools" / tool, "--check"], capture_output=True, text=True, check=False

@@ -67,6 +67,10 @@ func required(messageType string) *need {
 			keys: []string{"v", "cluster", "ts", "job_id", "run", "state"},
 			sub:  map[string]*need{"steps[]": {keys: []string{"step"}}},
 		}
+	case "JobSummary":
+		return &need{
+			keys: []string{"v", "cluster", "ts", "job_id", "run", "final", "until_ts", "active_gpu_s", "idle_gpu_s"},
+		}
 	case "JobEvent":
 		return &need{keys: []string{"v", "cluster", "ts", "event", "job_id", "nodes"}}
 	case "NodeState":
@@ -77,6 +81,12 @@ func required(messageType string) *need {
 		return findingNeed()
 	case "DrainAction":
 		return &need{keys: []string{"v", "cluster", "id", "node", "ts", "verdict", "dry_run", "why", "actor"}}
+	case "DrainCommand":
+		return &need{keys: []string{"v", "cluster", "ts", "id", "command"}}
+	case "DrainQuestion":
+		return &need{keys: []string{"v", "cluster", "ts", "id", "about"}}
+	case "DrainAnswer":
+		return &need{keys: []string{"v", "cluster", "ts", "id", "by", "outcome", "why"}}
 	case "DeadLetter":
 		return &need{keys: []string{"v", "cluster", "ts", "subject", "why", "error", "by"}}
 	default:
@@ -190,7 +200,11 @@ func (m *Finding) settle() {
 }
 
 func (m *DrainAction) settle() {
-	oneOf(&m.Verdict, "proposed", "refused", "approved", "done", "verified", "failed", "undrained")
+	oneOf(&m.Verdict, "proposed", "refused", "approved", "done", "verified", "failed", "undrained",
+		"ordered", "tripped", "waiting", "held")
+	optionalOneOf(&m.Command, commands...)
+	optionalOneOf(&m.Breaker, breakers...)
+	optionalOneOf(&m.Step, "drain", "wait", "requeue", "reset", "reboot", "check", "undrain", "person")
 }
 
 func (m *DeadLetter) settle() { oneOf(&m.Why, "undecodable", "invalid", "poison", "hostile_subject") }
@@ -394,4 +408,22 @@ func (m *SlurmTable) check() error {
 func (m *JobRecord) check() error {
 	return errors.Join(after1970(m.TS), name("cluster", m.Cluster), name("job_id", m.JobID), name("run", m.Run),
 		name("state", m.State))
+}
+
+func (m *JobSummary) settle() {}
+
+func (m *JobSummary) check() error {
+	return errors.Join(after1970(m.TS), name("cluster", m.Cluster), name("job_id", m.JobID), name("run", m.Run),
+		notNegative(&m.ActiveGPUS, m.BusyGPUS, &m.IdleGPUS, m.UnknownGPUS, m.LostGPUS, m.AllocatedGPUS, m.BeyondGPUS,
+			m.EnergyJ, m.EnergyGPUS))
+}
+
+// notNegative refuses amounts below nothing.
+func notNegative(amounts ...*Number) error {
+	for _, amount := range amounts {
+		if amount != nil && *amount < 0 {
+			return fmt.Errorf("an amount is negative: %v", *amount)
+		}
+	}
+	return nil
 }

@@ -12,5 +12,7 @@ package heelerv1
 //go:generate go tool msgp -file node.go -io=false -tests=false
 //go:generate go tool msgp -file health.go -io=false -tests=false
 //go:generate go tool msgp -file record.go -io=false -tests=false
+//go:generate go tool msgp -file summary.go -io=false -tests=false
 //go:generate go tool msgp -file slurm.go -io=false -tests=false
 //go:generate go tool msgp -file judge.go -io=false -tests=false
+//go:generate go tool msgp -file hand.go -io=false -tests=false

@@ -26,6 +26,8 @@ type Finding struct {
 	Code        *uint64 `msg:"code,omitempty"`
 	Count       *uint64 `msg:"count,omitempty"`
 	CloseReason string  `msg:"close_reason,omitempty"`
+	// Incident is the id of the finding of kind incident that it is a part of.
+	Incident string `msg:"incident,omitempty"`
 }
 
 // FindingState is open, update, closed or unknown.
@@ -92,9 +94,28 @@ type DrainAction struct {
 	JobID     string         `msg:"job_id,omitempty"`
 	Before    map[string]any `msg:"before,omitempty,allownil"`
 	After     map[string]any `msg:"after,omitempty,allownil"`
+	// Command is the operator's command that this answers.
+	Command Command     `msg:"command,omitempty"`
+	Breaker BreakerName `msg:"breaker,omitempty"`
+	// UntilTS: until when a pause lasts.
+	UntilTS *int64 `msg:"until_ts,omitempty"`
+	// Step is what it is about; empty: the drain itself.
+	Step DrainStep `msg:"step,omitempty"`
+	// Next is what has to come after it.
+	Next string `msg:"next,omitempty"`
+	// Round is which try it is of a step that is done more than once.
+	Round  *uint64        `msg:"round,omitempty"`
+	Action string         `msg:"action,omitempty"`
+	Advice string         `msg:"advice,omitempty"`
+	Jobs   []string       `msg:"jobs,omitempty,allownil"`
+	Answer map[string]any `msg:"answer,omitempty,allownil"`
 }
 
-// Verdict is proposed, refused, approved, done, verified, failed, undrained or unknown.
+// DrainStep is drain, wait, requeue, reset, reboot, check, undrain, person or unknown.
+type DrainStep string
+
+// Verdict is proposed, refused, approved, done, verified, failed, undrained, ordered, tripped, waiting, held or
+// unknown.
 type Verdict string
 
 // DeadLetter is a message that could not be used.

@@ -266,8 +266,8 @@ func (z DeadWhy) Msgsize() (s int) {
 func (z *DrainAction) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(17)
-	var zb0001Mask uint32 /* 17 bits */
+	zb0001Len := uint32(27)
+	var zb0001Mask uint32 /* 27 bits */
 	_ = zb0001Mask
 	if z.FindingID == "" {
 		zb0001Len--
@@ -300,6 +300,38 @@ func (z *DrainAction) MarshalMsg(b []byte) (o []byte, err error) {
 	if z.After == nil {
 		zb0001Len--
 		zb0001Mask |= 0x10000
+	}
+	if z.UntilTS == nil {
+		zb0001Len--
+		zb0001Mask |= 0x80000
+	}
+	if z.Step == "" {
+		zb0001Len--
+		zb0001Mask |= 0x100000
+	}
+	if z.Next == "" {
+		zb0001Len--
+		zb0001Mask |= 0x200000
+	}
+	if z.Round == nil {
+		zb0001Len--
+		zb0001Mask |= 0x400000
+	}
+	if z.Action == "" {
+		zb0001Len--
+		zb0001Mask |= 0x800000
+	}
+	if z.Advice == "" {
+		zb0001Len--
+		zb0001Mask |= 0x1000000
+	}
+	if z.Jobs == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2000000
+	}
+	if z.Answer == nil {
+		zb0001Len--
+		zb0001Mask |= 0x4000000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -389,6 +421,79 @@ func (z *DrainAction) MarshalMsg(b []byte) (o []byte, err error) {
 				o, err = msgp.AppendIntf(o, za0004)
 				if err != nil {
 					err = msgp.WrapError(err, "After", za0003)
+					return
+				}
+			}
+		}
+		// string "command"
+		o = append(o, 0xa7, 0x63, 0x6f, 0x6d, 0x6d, 0x61, 0x6e, 0x64)
+		o, err = z.Command.MarshalMsg(o)
+		if err != nil {
+			err = msgp.WrapError(err, "Command")
+			return
+		}
+		// string "breaker"
+		o = append(o, 0xa7, 0x62, 0x72, 0x65, 0x61, 0x6b, 0x65, 0x72)
+		o, err = z.Breaker.MarshalMsg(o)
+		if err != nil {
+			err = msgp.WrapError(err, "Breaker")
+			return
+		}
+		if (zb0001Mask & 0x80000) == 0 { // if not omitted
+			// string "until_ts"
+			o = append(o, 0xa8, 0x75, 0x6e, 0x74, 0x69, 0x6c, 0x5f, 0x74, 0x73)
+			if z.UntilTS == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendInt64(o, *z.UntilTS)
+			}
+		}
+		if (zb0001Mask & 0x100000) == 0 { // if not omitted
+			// string "step"
+			o = append(o, 0xa4, 0x73, 0x74, 0x65, 0x70)
+			o = msgp.AppendString(o, string(z.Step))
+		}
+		if (zb0001Mask & 0x200000) == 0 { // if not omitted
+			// string "next"
+			o = append(o, 0xa4, 0x6e, 0x65, 0x78, 0x74)
+			o = msgp.AppendString(o, z.Next)
+		}
+		if (zb0001Mask & 0x400000) == 0 { // if not omitted
+			// string "round"
+			o = append(o, 0xa5, 0x72, 0x6f, 0x75, 0x6e, 0x64)
+			if z.Round == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.Round)
+			}
+		}
+		if (zb0001Mask & 0x800000) == 0 { // if not omitted
+			// string "action"
+			o = append(o, 0xa6, 0x61, 0x63, 0x74, 0x69, 0x6f, 0x6e)
+			o = msgp.AppendString(o, z.Action)
+		}
+		if (zb0001Mask & 0x1000000) == 0 { // if not omitted
+			// string "advice"
+			o = append(o, 0xa6, 0x61, 0x64, 0x76, 0x69, 0x63, 0x65)
+			o = msgp.AppendString(o, z.Advice)
+		}
+		if (zb0001Mask & 0x2000000) == 0 { // if not omitted
+			// string "jobs"
+			o = append(o, 0xa4, 0x6a, 0x6f, 0x62, 0x73)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Jobs)))
+			for za0005 := range z.Jobs {
+				o = msgp.AppendString(o, z.Jobs[za0005])
+			}
+		}
+		if (zb0001Mask & 0x4000000) == 0 { // if not omitted
+			// string "answer"
+			o = append(o, 0xa6, 0x61, 0x6e, 0x73, 0x77, 0x65, 0x72)
+			o = msgp.AppendMapHeader(o, uint32(len(z.Answer)))
+			for za0006, za0007 := range z.Answer {
+				o = msgp.AppendString(o, za0006)
+				o, err = msgp.AppendIntf(o, za0007)
+				if err != nil {
+					err = msgp.WrapError(err, "Answer", za0006)
 					return
 				}
 			}
@@ -586,6 +691,137 @@ func (z *DrainAction) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					z.After[za0003] = za0004
 				}
 			}
+		case "command":
+			bts, err = z.Command.UnmarshalMsg(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Command")
+				return
+			}
+		case "breaker":
+			bts, err = z.Breaker.UnmarshalMsg(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Breaker")
+				return
+			}
+		case "until_ts":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.UntilTS = nil
+			} else {
+				if z.UntilTS == nil {
+					z.UntilTS = new(int64)
+				}
+				*z.UntilTS, bts, err = msgp.ReadInt64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "UntilTS")
+					return
+				}
+			}
+		case "step":
+			{
+				var zb0005 string
+				zb0005, bts, err = msgp.ReadStringBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Step")
+					return
+				}
+				z.Step = DrainStep(zb0005)
+			}
+		case "next":
+			z.Next, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Next")
+				return
+			}
+		case "round":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Round = nil
+			} else {
+				if z.Round == nil {
+					z.Round = new(uint64)
+				}
+				*z.Round, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Round")
+					return
+				}
+			}
+		case "action":
+			z.Action, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Action")
+				return
+			}
+		case "advice":
+			z.Advice, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Advice")
+				return
+			}
+		case "jobs":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Jobs = nil
+			} else {
+				var zb0006 uint32
+				zb0006, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Jobs")
+					return
+				}
+				if z.Jobs != nil && cap(z.Jobs) >= int(zb0006) {
+					z.Jobs = (z.Jobs)[:zb0006]
+				} else {
+					z.Jobs = make([]string, zb0006)
+				}
+				for za0005 := range z.Jobs {
+					z.Jobs[za0005], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Jobs", za0005)
+						return
+					}
+				}
+			}
+		case "answer":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Answer = nil
+			} else {
+				var zb0007 uint32
+				zb0007, bts, err = msgp.ReadMapHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Answer")
+					return
+				}
+				if z.Answer == nil {
+					z.Answer = make(map[string]interface{}, zb0007)
+				} else if len(z.Answer) > 0 {
+					clear(z.Answer)
+				}
+				for zb0007 > 0 {
+					var za0007 interface{}
+					zb0007--
+					var za0006 string
+					za0006, bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Answer")
+						return
+					}
+					za0007, bts, err = msgp.ReadIntfBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Answer", za0006)
+						return
+					}
+					z.Answer[za0006] = za0007
+				}
+			}
 		default:
 			bts, err = msgp.Skip(bts)
 			if err != nil {
@@ -620,6 +856,57 @@ func (z *DrainAction) Msgsize() (s int) {
 			s += msgp.StringPrefixSize + len(za0003) + msgp.GuessSize(za0004)
 		}
 	}
+	s += 8 + z.Command.Msgsize() + 8 + z.Breaker.Msgsize() + 9
+	if z.UntilTS == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Int64Size
+	}
+	s += 5 + msgp.StringPrefixSize + len(string(z.Step)) + 5 + msgp.StringPrefixSize + len(z.Next) + 6
+	if z.Round == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
+	}
+	s += 7 + msgp.StringPrefixSize + len(z.Action) + 7 + msgp.StringPrefixSize + len(z.Advice) + 5 + msgp.ArrayHeaderSize
+	for za0005 := range z.Jobs {
+		s += msgp.StringPrefixSize + len(z.Jobs[za0005])
+	}
+	s += 7 + msgp.MapHeaderSize
+	if z.Answer != nil {
+		for za0006, za0007 := range z.Answer {
+			_ = za0007
+			s += msgp.StringPrefixSize + len(za0006) + msgp.GuessSize(za0007)
+		}
+	}
+	return
+}
+
+// MarshalMsg implements msgp.Marshaler
+func (z DrainStep) MarshalMsg(b []byte) (o []byte, err error) {
+	o = msgp.Require(b, z.Msgsize())
+	o = msgp.AppendString(o, string(z))
+	return
+}
+
+// UnmarshalMsg implements msgp.Unmarshaler
+func (z *DrainStep) UnmarshalMsg(bts []byte) (o []byte, err error) {
+	{
+		var zb0001 string
+		zb0001, bts, err = msgp.ReadStringBytes(bts)
+		if err != nil {
+			err = msgp.WrapError(err)
+			return
+		}
+		(*z) = DrainStep(zb0001)
+	}
+	o = bts
+	return
+}
+
+// Msgsize returns an upper bound estimate of the number of bytes occupied by the serialized message
+func (z DrainStep) Msgsize() (s int) {
+	s = msgp.StringPrefixSize + len(string(z))
 	return
 }
 
@@ -1169,8 +1456,8 @@ func (z *Evidence) Msgsize() (s int) {
 func (z *Finding) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(22)
-	var zb0001Mask uint32 /* 22 bits */
+	zb0001Len := uint32(23)
+	var zb0001Mask uint32 /* 23 bits */
 	_ = zb0001Mask
 	if z.Node == "" {
 		zb0001Len--
@@ -1207,6 +1494,10 @@ func (z *Finding) MarshalMsg(b []byte) (o []byte, err error) {
 	if z.CloseReason == "" {
 		zb0001Len--
 		zb0001Mask |= 0x200000
+	}
+	if z.Incident == "" {
+		zb0001Len--
+		zb0001Mask |= 0x400000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -1352,6 +1643,11 @@ func (z *Finding) MarshalMsg(b []byte) (o []byte, err error) {
 			// string "close_reason"
 			o = append(o, 0xac, 0x63, 0x6c, 0x6f, 0x73, 0x65, 0x5f, 0x72, 0x65, 0x61, 0x73, 0x6f, 0x6e)
 			o = msgp.AppendString(o, z.CloseReason)
+		}
+		if (zb0001Mask & 0x400000) == 0 { // if not omitted
+			// string "incident"
+			o = append(o, 0xa8, 0x69, 0x6e, 0x63, 0x69, 0x64, 0x65, 0x6e, 0x74)
+			o = msgp.AppendString(o, z.Incident)
 		}
 	}
 	return
@@ -1628,6 +1924,12 @@ func (z *Finding) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				err = msgp.WrapError(err, "CloseReason")
 				return
 			}
+		case "incident":
+			z.Incident, bts, err = msgp.ReadStringBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Incident")
+				return
+			}
 		default:
 			bts, err = msgp.Skip(bts)
 			if err != nil {
@@ -1679,7 +1981,7 @@ func (z *Finding) Msgsize() (s int) {
 	} else {
 		s += msgp.Uint64Size
 	}
-	s += 13 + msgp.StringPrefixSize + len(z.CloseReason)
+	s += 13 + msgp.StringPrefixSize + len(z.CloseReason) + 9 + msgp.StringPrefixSize + len(z.Incident)
 	return
 }
 

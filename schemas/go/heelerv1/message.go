@@ -66,6 +66,8 @@ func New(messageType string) Message {
 		return &SlurmTable{}
 	case "JobRecord":
 		return &JobRecord{}
+	case "JobSummary":
+		return &JobSummary{}
 	case "JobEvent":
 		return &JobEvent{}
 	case "NodeState":
@@ -80,6 +82,12 @@ func New(messageType string) Message {
 		return &Finding{}
 	case "DrainAction":
 		return &DrainAction{}
+	case "DrainCommand":
+		return &DrainCommand{}
+	case "DrainQuestion":
+		return &DrainQuestion{}
+	case "DrainAnswer":
+		return &DrainAnswer{}
 	case "DeadLetter":
 		return &DeadLetter{}
 	default:
@@ -92,7 +100,8 @@ func Types() []string {
 	return []string{
 		"GpuSample", "IbSample", "HostSample", "SwitchSample", "KernelEvent", "AgentStatus", "Inventory", "PrologEvent",
 		"HealthResult", "HealthRun", "HealthRequest", "JobEvent", "NodeState",
-		"ClusterState", "SlurmTable", "JobRecord", "JobSample", "JobKernelEvent", "Finding", "DrainAction", "DeadLetter",
+		"ClusterState", "SlurmTable", "JobRecord", "JobSummary", "JobSample", "JobKernelEvent", "Finding", "DrainAction",
+		"DrainCommand", "DrainQuestion", "DrainAnswer", "DeadLetter",
 	}
 }
 
@@ -180,6 +189,9 @@ func (*SlurmTable) Type() string { return "SlurmTable" }
 func (*JobRecord) Type() string { return "JobRecord" }
 
 // Type implements [Message].
+func (*JobSummary) Type() string { return "JobSummary" }
+
+// Type implements [Message].
 func (*JobEvent) Type() string { return "JobEvent" }
 
 // Type implements [Message].
@@ -210,6 +222,7 @@ func (m *HealthRun) version() int     { return m.V }
 func (m *HealthRequest) version() int { return m.V }
 func (m *SlurmTable) version() int    { return m.V }
 func (m *JobRecord) version() int     { return m.V }
+func (m *JobSummary) version() int    { return m.V }
 func (m *NodeState) version() int     { return m.V }
 func (m *ClusterState) version() int  { return m.V }
 func (m *Finding) version() int       { return m.V }
@@ -259,6 +272,11 @@ func (m *SlurmTable) Subject() (string, error) {
 // Subject implements [Message].
 func (m *JobRecord) Subject() (string, error) {
 	return subject(m.Cluster, "slurm.record", m.JobID, m.Run)
+}
+
+// Subject implements [Message].
+func (m *JobSummary) Subject() (string, error) {
+	return subject(m.Cluster, "job.summary", m.JobID, m.Run)
 }
 
 // Subject implements [Message].

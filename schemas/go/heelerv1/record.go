@@ -106,8 +106,10 @@ type JobRecord struct {
 	StartTS *int64 `msg:"start_ts,omitempty"`
 	// EndTS: end.
 	EndTS *int64 `msg:"end_ts,omitempty"`
-	// ElapsedS: run time, suspension not counted.
+	// ElapsedS: run time, suspension not counted; of a part of a run that was resized its own alone.
 	ElapsedS *Number `msg:"elapsed_s,omitempty"`
+	// PartStartTS: when this part of a run that was resized before began; StartTS is that of the run.
+	PartStartTS *int64 `msg:"part_start_ts,omitempty"`
 	// SuspendedS: time suspended.
 	SuspendedS *Number `msg:"suspended_s,omitempty"`
 	// WaitS: from when it could run to its start; of a run after a requeue from its own submission.
@@ -116,11 +118,11 @@ type JobRecord struct {
 	TimeLimitS *Number `msg:"time_limit_s,omitempty"`
 	// TimeUnlimited: there is none.
 	TimeUnlimited *bool `msg:"time_unlimited,omitempty"`
-	// ExitCode: exit status.
+	// ExitCode: exit status; nil before its end.
 	ExitCode *uint64 `msg:"exit_code,omitempty"`
-	// Signal: signal that ended it.
+	// Signal: signal that ended it, 0 for none; nil before its end.
 	Signal *uint64 `msg:"signal,omitempty"`
-	// DerivedExitCode: highest of its steps.
+	// DerivedExitCode: highest exit status of its steps; nil before its end.
 	DerivedExitCode *uint64 `msg:"derived_exit_code,omitempty"`
 	// Nodes: host list.
 	Nodes string `msg:"nodes,omitempty"`
@@ -150,6 +152,8 @@ type JobRecord struct {
 	SystemCPUS *Number `msg:"system_cpu_s,omitempty"`
 	// Steps: steps.
 	Steps []JobStep `msg:"steps,omitempty,allownil"`
+	// StepsLeftOut: steps that the record leaves out.
+	StepsLeftOut *uint64 `msg:"steps_left_out,omitempty"`
 	// Fields: further fields of sacct, verbatim, by their names.
 	Fields map[string]string `msg:"fields,omitempty,allownil"`
 	// Source: how accounting was asked.
@@ -166,9 +170,9 @@ type JobStep struct {
 	Name string `msg:"name,omitempty"`
 	// State: slurm's state.
 	State string `msg:"state,omitempty"`
-	// ExitCode: exit status.
+	// ExitCode: exit status; nil before its end.
 	ExitCode *uint64 `msg:"exit_code,omitempty"`
-	// Signal: signal that ended it.
+	// Signal: signal that ended it, 0 for none; nil before its end.
 	Signal *uint64 `msg:"signal,omitempty"`
 	// StartTS: start.
 	StartTS *int64 `msg:"start_ts,omitempty"`

@@ -10,8 +10,8 @@ import (
 func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(62)
-	var zb0001Mask uint64 /* 62 bits */
+	zb0001Len := uint32(64)
+	var zb0001Mask uint64 /* 64 bits */
 	_ = zb0001Mask
 	if z.ShownID == "" {
 		zb0001Len--
@@ -141,101 +141,109 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 		zb0001Len--
 		zb0001Mask |= 0x2000000000
 	}
-	if z.SuspendedS == nil {
+	if z.PartStartTS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x4000000000
 	}
-	if z.WaitS == nil {
+	if z.SuspendedS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x8000000000
 	}
-	if z.TimeLimitS == nil {
+	if z.WaitS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x10000000000
 	}
-	if z.TimeUnlimited == nil {
+	if z.TimeLimitS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x20000000000
 	}
-	if z.ExitCode == nil {
+	if z.TimeUnlimited == nil {
 		zb0001Len--
 		zb0001Mask |= 0x40000000000
 	}
-	if z.Signal == nil {
+	if z.ExitCode == nil {
 		zb0001Len--
 		zb0001Mask |= 0x80000000000
 	}
-	if z.DerivedExitCode == nil {
+	if z.Signal == nil {
 		zb0001Len--
 		zb0001Mask |= 0x100000000000
 	}
-	if z.Nodes == "" {
+	if z.DerivedExitCode == nil {
 		zb0001Len--
 		zb0001Mask |= 0x200000000000
 	}
-	if z.NodeCount == nil {
+	if z.Nodes == "" {
 		zb0001Len--
 		zb0001Mask |= 0x400000000000
 	}
-	if z.CPUs == nil {
+	if z.NodeCount == nil {
 		zb0001Len--
 		zb0001Mask |= 0x800000000000
 	}
-	if z.ReqTRES == nil {
+	if z.CPUs == nil {
 		zb0001Len--
 		zb0001Mask |= 0x1000000000000
 	}
-	if z.AllocTRES == nil {
+	if z.ReqTRES == nil {
 		zb0001Len--
 		zb0001Mask |= 0x2000000000000
 	}
-	if z.GPUs == nil {
+	if z.AllocTRES == nil {
 		zb0001Len--
 		zb0001Mask |= 0x4000000000000
 	}
-	if z.GPUsRequested == nil {
+	if z.GPUs == nil {
 		zb0001Len--
 		zb0001Mask |= 0x8000000000000
 	}
-	if z.GPUsByType == nil {
+	if z.GPUsRequested == nil {
 		zb0001Len--
 		zb0001Mask |= 0x10000000000000
 	}
-	if z.Priority == nil {
+	if z.GPUsByType == nil {
 		zb0001Len--
 		zb0001Mask |= 0x20000000000000
 	}
-	if z.Restarts == nil {
+	if z.Priority == nil {
 		zb0001Len--
 		zb0001Mask |= 0x40000000000000
 	}
-	if z.EnergyJ == nil {
+	if z.Restarts == nil {
 		zb0001Len--
 		zb0001Mask |= 0x80000000000000
 	}
-	if z.UserCPUS == nil {
+	if z.EnergyJ == nil {
 		zb0001Len--
 		zb0001Mask |= 0x100000000000000
 	}
-	if z.SystemCPUS == nil {
+	if z.UserCPUS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x200000000000000
 	}
-	if z.Steps == nil {
+	if z.SystemCPUS == nil {
 		zb0001Len--
 		zb0001Mask |= 0x400000000000000
 	}
-	if z.Fields == nil {
+	if z.Steps == nil {
 		zb0001Len--
 		zb0001Mask |= 0x800000000000000
 	}
-	if z.Source == "" {
+	if z.StepsLeftOut == nil {
 		zb0001Len--
 		zb0001Mask |= 0x1000000000000000
 	}
-	if z.SlurmVersion == "" {
+	if z.Fields == nil {
 		zb0001Len--
 		zb0001Mask |= 0x2000000000000000
+	}
+	if z.Source == "" {
+		zb0001Len--
+		zb0001Mask |= 0x4000000000000000
+	}
+	if z.SlurmVersion == "" {
+		zb0001Len--
+		zb0001Mask |= 0x8000000000000000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -460,6 +468,15 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 			}
 		}
 		if (zb0001Mask & 0x4000000000) == 0 { // if not omitted
+			// string "part_start_ts"
+			o = append(o, 0xad, 0x70, 0x61, 0x72, 0x74, 0x5f, 0x73, 0x74, 0x61, 0x72, 0x74, 0x5f, 0x74, 0x73)
+			if z.PartStartTS == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendInt64(o, *z.PartStartTS)
+			}
+		}
+		if (zb0001Mask & 0x8000000000) == 0 { // if not omitted
 			// string "suspended_s"
 			o = append(o, 0xab, 0x73, 0x75, 0x73, 0x70, 0x65, 0x6e, 0x64, 0x65, 0x64, 0x5f, 0x73)
 			if z.SuspendedS == nil {
@@ -472,7 +489,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x8000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x10000000000) == 0 { // if not omitted
 			// string "wait_s"
 			o = append(o, 0xa6, 0x77, 0x61, 0x69, 0x74, 0x5f, 0x73)
 			if z.WaitS == nil {
@@ -485,7 +502,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x10000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x20000000000) == 0 { // if not omitted
 			// string "time_limit_s"
 			o = append(o, 0xac, 0x74, 0x69, 0x6d, 0x65, 0x5f, 0x6c, 0x69, 0x6d, 0x69, 0x74, 0x5f, 0x73)
 			if z.TimeLimitS == nil {
@@ -498,7 +515,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x20000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x40000000000) == 0 { // if not omitted
 			// string "time_unlimited"
 			o = append(o, 0xae, 0x74, 0x69, 0x6d, 0x65, 0x5f, 0x75, 0x6e, 0x6c, 0x69, 0x6d, 0x69, 0x74, 0x65, 0x64)
 			if z.TimeUnlimited == nil {
@@ -507,7 +524,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendBool(o, *z.TimeUnlimited)
 			}
 		}
-		if (zb0001Mask & 0x40000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x80000000000) == 0 { // if not omitted
 			// string "exit_code"
 			o = append(o, 0xa9, 0x65, 0x78, 0x69, 0x74, 0x5f, 0x63, 0x6f, 0x64, 0x65)
 			if z.ExitCode == nil {
@@ -516,7 +533,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.ExitCode)
 			}
 		}
-		if (zb0001Mask & 0x80000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x100000000000) == 0 { // if not omitted
 			// string "signal"
 			o = append(o, 0xa6, 0x73, 0x69, 0x67, 0x6e, 0x61, 0x6c)
 			if z.Signal == nil {
@@ -525,7 +542,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.Signal)
 			}
 		}
-		if (zb0001Mask & 0x100000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x200000000000) == 0 { // if not omitted
 			// string "derived_exit_code"
 			o = append(o, 0xb1, 0x64, 0x65, 0x72, 0x69, 0x76, 0x65, 0x64, 0x5f, 0x65, 0x78, 0x69, 0x74, 0x5f, 0x63, 0x6f, 0x64, 0x65)
 			if z.DerivedExitCode == nil {
@@ -534,12 +551,12 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.DerivedExitCode)
 			}
 		}
-		if (zb0001Mask & 0x200000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x400000000000) == 0 { // if not omitted
 			// string "nodes"
 			o = append(o, 0xa5, 0x6e, 0x6f, 0x64, 0x65, 0x73)
 			o = msgp.AppendString(o, z.Nodes)
 		}
-		if (zb0001Mask & 0x400000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x800000000000) == 0 { // if not omitted
 			// string "node_count"
 			o = append(o, 0xaa, 0x6e, 0x6f, 0x64, 0x65, 0x5f, 0x63, 0x6f, 0x75, 0x6e, 0x74)
 			if z.NodeCount == nil {
@@ -548,7 +565,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.NodeCount)
 			}
 		}
-		if (zb0001Mask & 0x800000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x1000000000000) == 0 { // if not omitted
 			// string "cpus"
 			o = append(o, 0xa4, 0x63, 0x70, 0x75, 0x73)
 			if z.CPUs == nil {
@@ -557,7 +574,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.CPUs)
 			}
 		}
-		if (zb0001Mask & 0x1000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x2000000000000) == 0 { // if not omitted
 			// string "req_tres"
 			o = append(o, 0xa8, 0x72, 0x65, 0x71, 0x5f, 0x74, 0x72, 0x65, 0x73)
 			o = msgp.AppendMapHeader(o, uint32(len(z.ReqTRES)))
@@ -570,7 +587,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x2000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x4000000000000) == 0 { // if not omitted
 			// string "alloc_tres"
 			o = append(o, 0xaa, 0x61, 0x6c, 0x6c, 0x6f, 0x63, 0x5f, 0x74, 0x72, 0x65, 0x73)
 			o = msgp.AppendMapHeader(o, uint32(len(z.AllocTRES)))
@@ -583,7 +600,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x4000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x8000000000000) == 0 { // if not omitted
 			// string "gpus"
 			o = append(o, 0xa4, 0x67, 0x70, 0x75, 0x73)
 			if z.GPUs == nil {
@@ -592,7 +609,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.GPUs)
 			}
 		}
-		if (zb0001Mask & 0x8000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x10000000000000) == 0 { // if not omitted
 			// string "gpus_requested"
 			o = append(o, 0xae, 0x67, 0x70, 0x75, 0x73, 0x5f, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x65, 0x64)
 			if z.GPUsRequested == nil {
@@ -601,7 +618,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.GPUsRequested)
 			}
 		}
-		if (zb0001Mask & 0x10000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x20000000000000) == 0 { // if not omitted
 			// string "gpus_by_type"
 			o = append(o, 0xac, 0x67, 0x70, 0x75, 0x73, 0x5f, 0x62, 0x79, 0x5f, 0x74, 0x79, 0x70, 0x65)
 			o = msgp.AppendMapHeader(o, uint32(len(z.GPUsByType)))
@@ -610,7 +627,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, za0007)
 			}
 		}
-		if (zb0001Mask & 0x20000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x40000000000000) == 0 { // if not omitted
 			// string "priority"
 			o = append(o, 0xa8, 0x70, 0x72, 0x69, 0x6f, 0x72, 0x69, 0x74, 0x79)
 			if z.Priority == nil {
@@ -623,7 +640,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x40000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x80000000000000) == 0 { // if not omitted
 			// string "restarts"
 			o = append(o, 0xa8, 0x72, 0x65, 0x73, 0x74, 0x61, 0x72, 0x74, 0x73)
 			if z.Restarts == nil {
@@ -632,7 +649,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.Restarts)
 			}
 		}
-		if (zb0001Mask & 0x80000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x100000000000000) == 0 { // if not omitted
 			// string "energy_j"
 			o = append(o, 0xa8, 0x65, 0x6e, 0x65, 0x72, 0x67, 0x79, 0x5f, 0x6a)
 			if z.EnergyJ == nil {
@@ -645,7 +662,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x100000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x200000000000000) == 0 { // if not omitted
 			// string "user_cpu_s"
 			o = append(o, 0xaa, 0x75, 0x73, 0x65, 0x72, 0x5f, 0x63, 0x70, 0x75, 0x5f, 0x73)
 			if z.UserCPUS == nil {
@@ -658,7 +675,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x200000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x400000000000000) == 0 { // if not omitted
 			// string "system_cpu_s"
 			o = append(o, 0xac, 0x73, 0x79, 0x73, 0x74, 0x65, 0x6d, 0x5f, 0x63, 0x70, 0x75, 0x5f, 0x73)
 			if z.SystemCPUS == nil {
@@ -671,7 +688,7 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x400000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x800000000000000) == 0 { // if not omitted
 			// string "steps"
 			o = append(o, 0xa5, 0x73, 0x74, 0x65, 0x70, 0x73)
 			o = msgp.AppendArrayHeader(o, uint32(len(z.Steps)))
@@ -683,7 +700,16 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				}
 			}
 		}
-		if (zb0001Mask & 0x800000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x1000000000000000) == 0 { // if not omitted
+			// string "steps_left_out"
+			o = append(o, 0xae, 0x73, 0x74, 0x65, 0x70, 0x73, 0x5f, 0x6c, 0x65, 0x66, 0x74, 0x5f, 0x6f, 0x75, 0x74)
+			if z.StepsLeftOut == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendUint64(o, *z.StepsLeftOut)
+			}
+		}
+		if (zb0001Mask & 0x2000000000000000) == 0 { // if not omitted
 			// string "fields"
 			o = append(o, 0xa6, 0x66, 0x69, 0x65, 0x6c, 0x64, 0x73)
 			o = msgp.AppendMapHeader(o, uint32(len(z.Fields)))
@@ -692,12 +718,12 @@ func (z *JobRecord) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendString(o, za0010)
 			}
 		}
-		if (zb0001Mask & 0x1000000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x4000000000000000) == 0 { // if not omitted
 			// string "source"
 			o = append(o, 0xa6, 0x73, 0x6f, 0x75, 0x72, 0x63, 0x65)
 			o = msgp.AppendString(o, z.Source)
 		}
-		if (zb0001Mask & 0x2000000000000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x8000000000000000) == 0 { // if not omitted
 			// string "slurm_version"
 			o = append(o, 0xad, 0x73, 0x6c, 0x75, 0x72, 0x6d, 0x5f, 0x76, 0x65, 0x72, 0x73, 0x69, 0x6f, 0x6e)
 			o = msgp.AppendString(o, z.SlurmVersion)
@@ -1055,6 +1081,23 @@ func (z *JobRecord) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				bts, err = z.ElapsedS.UnmarshalMsg(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "ElapsedS")
+					return
+				}
+			}
+		case "part_start_ts":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.PartStartTS = nil
+			} else {
+				if z.PartStartTS == nil {
+					z.PartStartTS = new(int64)
+				}
+				*z.PartStartTS, bts, err = msgp.ReadInt64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "PartStartTS")
 					return
 				}
 			}
@@ -1459,6 +1502,23 @@ func (z *JobRecord) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					}
 				}
 			}
+		case "steps_left_out":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.StepsLeftOut = nil
+			} else {
+				if z.StepsLeftOut == nil {
+					z.StepsLeftOut = new(uint64)
+				}
+				*z.StepsLeftOut, bts, err = msgp.ReadUint64Bytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "StepsLeftOut")
+					return
+				}
+			}
 		case "fields":
 			if msgp.IsNil(bts) {
 				bts = bts[1:]
@@ -1569,6 +1629,12 @@ func (z *JobRecord) Msgsize() (s int) {
 		s += msgp.NilSize
 	} else {
 		s += z.ElapsedS.Msgsize()
+	}
+	s += 14
+	if z.PartStartTS == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Int64Size
 	}
 	s += 12
 	if z.SuspendedS == nil {
@@ -1690,6 +1756,12 @@ func (z *JobRecord) Msgsize() (s int) {
 	s += 6 + msgp.ArrayHeaderSize
 	for za0008 := range z.Steps {
 		s += z.Steps[za0008].Msgsize()
+	}
+	s += 15
+	if z.StepsLeftOut == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.Uint64Size
 	}
 	s += 7 + msgp.MapHeaderSize
 	if z.Fields != nil {

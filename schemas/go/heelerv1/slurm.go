@@ -23,12 +23,16 @@ type JobEvent struct {
 	Restarts *uint64 `msg:"restarts,omitempty"`
 	// Nodes are those that the job holds.
 	Nodes []string `msg:"nodes"`
+	// Released are the nodes that a run that completes has given back already.
+	Released []string `msg:"released,omitempty,allownil"`
 	// GPUs are the indices that Slurm names, per node; a node that is missing has no known list.
 	GPUs        map[string][]int64 `msg:"gpus,omitempty,allownil"`
 	GPUsSource  GPUsSource         `msg:"gpus_source,omitempty"`
 	GPUsPerNode *uint64            `msg:"gpus_per_node,omitempty"`
 	Exclusive   *bool              `msg:"exclusive,omitempty"`
 	Requeueable *bool              `msg:"requeueable,omitempty"`
+	Requeued    *bool              `msg:"requeued,omitempty"`
+	FailedNode  *string            `msg:"failed_node,omitempty"`
 	Batch       *bool              `msg:"batch,omitempty"`
 }
 

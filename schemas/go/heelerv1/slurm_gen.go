@@ -461,8 +461,8 @@ func (z GPUsSource) Msgsize() (s int) {
 func (z *JobEvent) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(25)
-	var zb0001Mask uint32 /* 25 bits */
+	zb0001Len := uint32(28)
+	var zb0001Mask uint32 /* 28 bits */
 	_ = zb0001Mask
 	if z.ArrayJobID == "" {
 		zb0001Len--
@@ -516,29 +516,41 @@ func (z *JobEvent) MarshalMsg(b []byte) (o []byte, err error) {
 		zb0001Len--
 		zb0001Mask |= 0x20000
 	}
-	if z.GPUs == nil {
+	if z.Released == nil {
 		zb0001Len--
 		zb0001Mask |= 0x80000
 	}
-	if z.GPUsSource == "" {
+	if z.GPUs == nil {
 		zb0001Len--
 		zb0001Mask |= 0x100000
 	}
-	if z.GPUsPerNode == nil {
+	if z.GPUsSource == "" {
 		zb0001Len--
 		zb0001Mask |= 0x200000
 	}
-	if z.Exclusive == nil {
+	if z.GPUsPerNode == nil {
 		zb0001Len--
 		zb0001Mask |= 0x400000
 	}
-	if z.Requeueable == nil {
+	if z.Exclusive == nil {
 		zb0001Len--
 		zb0001Mask |= 0x800000
 	}
-	if z.Batch == nil {
+	if z.Requeueable == nil {
 		zb0001Len--
 		zb0001Mask |= 0x1000000
+	}
+	if z.Requeued == nil {
+		zb0001Len--
+		zb0001Mask |= 0x2000000
+	}
+	if z.FailedNode == nil {
+		zb0001Len--
+		zb0001Mask |= 0x4000000
+	}
+	if z.Batch == nil {
+		zb0001Len--
+		zb0001Mask |= 0x8000000
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -648,23 +660,31 @@ func (z *JobEvent) MarshalMsg(b []byte) (o []byte, err error) {
 			o = msgp.AppendString(o, z.Nodes[za0001])
 		}
 		if (zb0001Mask & 0x80000) == 0 { // if not omitted
-			// string "gpus"
-			o = append(o, 0xa4, 0x67, 0x70, 0x75, 0x73)
-			o = msgp.AppendMapHeader(o, uint32(len(z.GPUs)))
-			for za0002, za0003 := range z.GPUs {
-				o = msgp.AppendString(o, za0002)
-				o = msgp.AppendArrayHeader(o, uint32(len(za0003)))
-				for za0004 := range za0003 {
-					o = msgp.AppendInt64(o, za0003[za0004])
-				}
+			// string "released"
+			o = append(o, 0xa8, 0x72, 0x65, 0x6c, 0x65, 0x61, 0x73, 0x65, 0x64)
+			o = msgp.AppendArrayHeader(o, uint32(len(z.Released)))
+			for za0002 := range z.Released {
+				o = msgp.AppendString(o, z.Released[za0002])
 			}
 		}
 		if (zb0001Mask & 0x100000) == 0 { // if not omitted
+			// string "gpus"
+			o = append(o, 0xa4, 0x67, 0x70, 0x75, 0x73)
+			o = msgp.AppendMapHeader(o, uint32(len(z.GPUs)))
+			for za0003, za0004 := range z.GPUs {
+				o = msgp.AppendString(o, za0003)
+				o = msgp.AppendArrayHeader(o, uint32(len(za0004)))
+				for za0005 := range za0004 {
+					o = msgp.AppendInt64(o, za0004[za0005])
+				}
+			}
+		}
+		if (zb0001Mask & 0x200000) == 0 { // if not omitted
 			// string "gpus_source"
 			o = append(o, 0xab, 0x67, 0x70, 0x75, 0x73, 0x5f, 0x73, 0x6f, 0x75, 0x72, 0x63, 0x65)
 			o = msgp.AppendString(o, string(z.GPUsSource))
 		}
-		if (zb0001Mask & 0x200000) == 0 { // if not omitted
+		if (zb0001Mask & 0x400000) == 0 { // if not omitted
 			// string "gpus_per_node"
 			o = append(o, 0xad, 0x67, 0x70, 0x75, 0x73, 0x5f, 0x70, 0x65, 0x72, 0x5f, 0x6e, 0x6f, 0x64, 0x65)
 			if z.GPUsPerNode == nil {
@@ -673,7 +693,7 @@ func (z *JobEvent) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendUint64(o, *z.GPUsPerNode)
 			}
 		}
-		if (zb0001Mask & 0x400000) == 0 { // if not omitted
+		if (zb0001Mask & 0x800000) == 0 { // if not omitted
 			// string "exclusive"
 			o = append(o, 0xa9, 0x65, 0x78, 0x63, 0x6c, 0x75, 0x73, 0x69, 0x76, 0x65)
 			if z.Exclusive == nil {
@@ -682,7 +702,7 @@ func (z *JobEvent) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendBool(o, *z.Exclusive)
 			}
 		}
-		if (zb0001Mask & 0x800000) == 0 { // if not omitted
+		if (zb0001Mask & 0x1000000) == 0 { // if not omitted
 			// string "requeueable"
 			o = append(o, 0xab, 0x72, 0x65, 0x71, 0x75, 0x65, 0x75, 0x65, 0x61, 0x62, 0x6c, 0x65)
 			if z.Requeueable == nil {
@@ -691,7 +711,25 @@ func (z *JobEvent) MarshalMsg(b []byte) (o []byte, err error) {
 				o = msgp.AppendBool(o, *z.Requeueable)
 			}
 		}
-		if (zb0001Mask & 0x1000000) == 0 { // if not omitted
+		if (zb0001Mask & 0x2000000) == 0 { // if not omitted
+			// string "requeued"
+			o = append(o, 0xa8, 0x72, 0x65, 0x71, 0x75, 0x65, 0x75, 0x65, 0x64)
+			if z.Requeued == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendBool(o, *z.Requeued)
+			}
+		}
+		if (zb0001Mask & 0x4000000) == 0 { // if not omitted
+			// string "failed_node"
+			o = append(o, 0xab, 0x66, 0x61, 0x69, 0x6c, 0x65, 0x64, 0x5f, 0x6e, 0x6f, 0x64, 0x65)
+			if z.FailedNode == nil {
+				o = msgp.AppendNil(o)
+			} else {
+				o = msgp.AppendString(o, *z.FailedNode)
+			}
+		}
+		if (zb0001Mask & 0x8000000) == 0 { // if not omitted
 			// string "batch"
 			o = append(o, 0xa5, 0x62, 0x61, 0x74, 0x63, 0x68)
 			if z.Batch == nil {
@@ -897,61 +935,85 @@ func (z *JobEvent) UnmarshalMsg(bts []byte) (o []byte, err error) {
 					return
 				}
 			}
+		case "released":
+			if msgp.IsNil(bts) {
+				bts = bts[1:]
+				z.Released = nil
+			} else {
+				var zb0004 uint32
+				zb0004, bts, err = msgp.ReadArrayHeaderBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Released")
+					return
+				}
+				if z.Released != nil && cap(z.Released) >= int(zb0004) {
+					z.Released = (z.Released)[:zb0004]
+				} else {
+					z.Released = make([]string, zb0004)
+				}
+				for za0002 := range z.Released {
+					z.Released[za0002], bts, err = msgp.ReadStringBytes(bts)
+					if err != nil {
+						err = msgp.WrapError(err, "Released", za0002)
+						return
+					}
+				}
+			}
 		case "gpus":
 			if msgp.IsNil(bts) {
 				bts = bts[1:]
 				z.GPUs = nil
 			} else {
-				var zb0004 uint32
-				zb0004, bts, err = msgp.ReadMapHeaderBytes(bts)
+				var zb0005 uint32
+				zb0005, bts, err = msgp.ReadMapHeaderBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "GPUs")
 					return
 				}
 				if z.GPUs == nil {
-					z.GPUs = make(map[string][]int64, zb0004)
+					z.GPUs = make(map[string][]int64, zb0005)
 				} else if len(z.GPUs) > 0 {
 					clear(z.GPUs)
 				}
-				for zb0004 > 0 {
-					var za0003 []int64
-					zb0004--
-					var za0002 string
-					za0002, bts, err = msgp.ReadStringBytes(bts)
+				for zb0005 > 0 {
+					var za0004 []int64
+					zb0005--
+					var za0003 string
+					za0003, bts, err = msgp.ReadStringBytes(bts)
 					if err != nil {
 						err = msgp.WrapError(err, "GPUs")
 						return
 					}
-					var zb0005 uint32
-					zb0005, bts, err = msgp.ReadArrayHeaderBytes(bts)
+					var zb0006 uint32
+					zb0006, bts, err = msgp.ReadArrayHeaderBytes(bts)
 					if err != nil {
-						err = msgp.WrapError(err, "GPUs", za0002)
+						err = msgp.WrapError(err, "GPUs", za0003)
 						return
 					}
-					if cap(za0003) >= int(zb0005) {
-						za0003 = (za0003)[:zb0005]
+					if cap(za0004) >= int(zb0006) {
+						za0004 = (za0004)[:zb0006]
 					} else {
-						za0003 = make([]int64, zb0005)
+						za0004 = make([]int64, zb0006)
 					}
-					for za0004 := range za0003 {
-						za0003[za0004], bts, err = msgp.ReadInt64Bytes(bts)
+					for za0005 := range za0004 {
+						za0004[za0005], bts, err = msgp.ReadInt64Bytes(bts)
 						if err != nil {
-							err = msgp.WrapError(err, "GPUs", za0002, za0004)
+							err = msgp.WrapError(err, "GPUs", za0003, za0005)
 							return
 						}
 					}
-					z.GPUs[za0002] = za0003
+					z.GPUs[za0003] = za0004
 				}
 			}
 		case "gpus_source":
 			{
-				var zb0006 string
-				zb0006, bts, err = msgp.ReadStringBytes(bts)
+				var zb0007 string
+				zb0007, bts, err = msgp.ReadStringBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "GPUsSource")
 					return
 				}
-				z.GPUsSource = GPUsSource(zb0006)
+				z.GPUsSource = GPUsSource(zb0007)
 			}
 		case "gpus_per_node":
 			if msgp.IsNil(bts) {
@@ -1001,6 +1063,40 @@ func (z *JobEvent) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				*z.Requeueable, bts, err = msgp.ReadBoolBytes(bts)
 				if err != nil {
 					err = msgp.WrapError(err, "Requeueable")
+					return
+				}
+			}
+		case "requeued":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.Requeued = nil
+			} else {
+				if z.Requeued == nil {
+					z.Requeued = new(bool)
+				}
+				*z.Requeued, bts, err = msgp.ReadBoolBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "Requeued")
+					return
+				}
+			}
+		case "failed_node":
+			if msgp.IsNil(bts) {
+				bts, err = msgp.ReadNilBytes(bts)
+				if err != nil {
+					return
+				}
+				z.FailedNode = nil
+			} else {
+				if z.FailedNode == nil {
+					z.FailedNode = new(string)
+				}
+				*z.FailedNode, bts, err = msgp.ReadStringBytes(bts)
+				if err != nil {
+					err = msgp.WrapError(err, "FailedNode")
 					return
 				}
 			}
@@ -1063,11 +1159,15 @@ func (z *JobEvent) Msgsize() (s int) {
 	for za0001 := range z.Nodes {
 		s += msgp.StringPrefixSize + len(z.Nodes[za0001])
 	}
+	s += 9 + msgp.ArrayHeaderSize
+	for za0002 := range z.Released {
+		s += msgp.StringPrefixSize + len(z.Released[za0002])
+	}
 	s += 5 + msgp.MapHeaderSize
 	if z.GPUs != nil {
-		for za0002, za0003 := range z.GPUs {
-			_ = za0003
-			s += msgp.StringPrefixSize + len(za0002) + msgp.ArrayHeaderSize + (len(za0003) * (msgp.Int64Size))
+		for za0003, za0004 := range z.GPUs {
+			_ = za0004
+			s += msgp.StringPrefixSize + len(za0003) + msgp.ArrayHeaderSize + (len(za0004) * (msgp.Int64Size))
 		}
 	}
 	s += 12 + msgp.StringPrefixSize + len(string(z.GPUsSource)) + 14
@@ -1087,6 +1187,18 @@ func (z *JobEvent) Msgsize() (s int) {
 		s += msgp.NilSize
 	} else {
 		s += msgp.BoolSize
+	}
+	s += 9
+	if z.Requeued == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.BoolSize
+	}
+	s += 12
+	if z.FailedNode == nil {
+		s += msgp.NilSize
+	} else {
+		s += msgp.StringPrefixSize + len(*z.FailedNode)
 	}
 	s += 6
 	if z.Batch == nil {

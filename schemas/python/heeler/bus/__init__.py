@@ -36,6 +36,7 @@ from heeler.bus.messages import (
     JobKernelEvent,
     JobRecord,
     JobSample,
+    JobSummary,
     KernelEvent,
     NodeState,
     PrologEvent,
@@ -47,7 +48,7 @@ from heeler.bus.tokens import SHARDS, TokenError, escape, shard_of, unescape
 
 if TYPE_CHECKING:
     from heeler.bus.client import Bus, BusClosedError, TooLargeError
-    from heeler.bus.consumer import Consumer, ConsumerSpec, Delivery, consume, snapshot
+    from heeler.bus.consumer import Consumer, ConsumerSpec, Delivery, consume, prefix_of, snapshot
     from heeler.bus.settings import BusSettings, ConfigError
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "JobKernelEvent",
     "JobRecord",
     "JobSample",
+    "JobSummary",
     "KernelEvent",
     "NodeState",
     "PrologEvent",
@@ -95,6 +97,7 @@ __all__ = [
     "encode",
     "escape",
     "extend",
+    "prefix_of",
     "shard_of",
     "snapshot",
     "subjects",
@@ -103,7 +106,7 @@ __all__ = [
 
 _LATER = {
     "client": ("Bus", "BusClosedError", "TooLargeError"),
-    "consumer": ("Consumer", "ConsumerSpec", "Delivery", "consume", "snapshot"),
+    "consumer": ("Consumer", "ConsumerSpec", "Delivery", "consume", "prefix_of", "snapshot"),
     "settings": ("BusSettings", "ConfigError"),
 }
 _HOME = {name: module for module, names in _LATER.items() for name in names}

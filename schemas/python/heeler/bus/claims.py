@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nats.aio.msg import Msg
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError, NoKeysError
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
 from heeler.bus.client import Bus
-from heeler.bus.codec import BusError
+from heeler.bus.values import standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,13 @@ class Claim:
 class Claims:
     """A bucket of claims. Keys are subject tokens joined by dots."""
 
-    def __init__(self, bucket: KeyValue) -> None:
-        self._bucket = bucket
+    def __init__(self, bus: Bus, name: str, bucket: KeyValue) -> None:
+        self._bus, self._name, self._bucket = bus, name, bucket
 
     @classmethod
     async def open(cls, bus: Bus, name: str) -> "Claims":
         """Return a bucket. Raises BusError if `heeler bus init` has not made it."""
-        try:
-            return cls(await bus.js.key_value(name))
-        except BucketNotFoundError:
-            raise BusError(f"no bucket {name}: run `heeler bus init`") from None
+        return cls(bus, name, await bus.bucket(name))
 
     async def get(self, key: str) -> Claim | None:
         """Return the value that stands now, or None."""
@@ -58,12 +55,8 @@ class Claims:
 
     async def all(self, prefix: str) -> list[Claim]:
         """Return every claim whose key begins with a prefix."""
-        try:
-            keys = await self._bucket.keys()
-        except NoKeysError:
-            return []
-        found = [await self.get(key) for key in keys if key.startswith(prefix)]
-        return [claim for claim in found if claim is not None]
+        found = await standing(self._bus, self._name)
+        return [Claim(key, one.data, one.seq) for key, one in found.items() if key.startswith(prefix)]
 
 
 async def hear(bus: Bus, bucket: str, key: str, heard: Callable[[bytes], None]) -> None:

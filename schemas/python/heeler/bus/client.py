@@ -4,9 +4,11 @@ Reading is in `heeler.bus.consumer`, streams and buckets in `heeler.bus.admin`, 
 """
 
 import asyncio
+import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Self
 
@@ -24,7 +26,8 @@ from nats.errors import (
     SlowConsumerError,
 )
 from nats.errors import Error as NatsError
-from nats.js.errors import APIError, BadRequestError, NotFoundError
+from nats.js.errors import APIError, BadRequestError, BucketNotFoundError, NotFoundError
+from nats.js.kv import KeyValue
 from tenacity import (
     AsyncRetrying,
     retry_if_exception,
@@ -36,6 +39,7 @@ from tenacity import (
 
 from heeler.bus.codec import CONTENT_TYPE, BusError
 from heeler.bus.settings import BusSettings
+from heeler.bus.tokens import escape
 
 log = structlog.get_logger("heeler.bus")
 
@@ -180,7 +184,7 @@ class Bus:
         }
         try:
             # nats-py's own first connect loops for ever, so it gets a few seconds here, and the loop above goes on.
-            await asyncio.wait_for(client.connect(**options), settings.connect_timeout_s * 2)
+            await _within(settings.connect_timeout_s * 2, client.connect(**options))
         except BaseException as error:
             bus.closing = True
             if not isinstance(error, asyncio.CancelledError):
@@ -302,6 +306,30 @@ class Bus:
             return None
         return bytes(answer.data)
 
+    async def server_time_ns(self) -> int:
+        """Return the server's time, ns since the epoch. Raises `RETRYABLE`, BusError for an answer without one."""
+        answer = await self.client.request("$JS.API.STREAM.INFO.DRAIN", b"", timeout=2)
+        try:
+            return _ns(json.loads(answer.data)["ts"])
+        except (KeyError, TypeError, ValueError) as err:
+            raise BusError(f"the bus does not tell its time: {answer.data[:100]!r}") from err
+
+    async def user_info(self) -> dict[str, Any]:
+        """Return what the server says of us: user, account, permissions. Empty where it says nothing."""
+        try:
+            answer = await self.client.request("$SYS.REQ.USER.INFO", b"", timeout=2)
+            found = json.loads(answer.data)["data"]
+        except (*RETRYABLE, KeyError, TypeError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    async def bucket(self, name: str) -> KeyValue:
+        """Return a bucket. Raises BusError if `heeler bus init` has not made it, and `RETRYABLE`."""
+        try:
+            return await self.js.key_value(name)
+        except BucketNotFoundError:
+            raise BusError(f"no bucket {name}: run `heeler bus init`") from None
+
     async def answer(self, subject: str, handler: Callable[[bytes], Awaitable[tuple[str, bytes] | None]]) -> Any:
         """Answer requests on a subject: the handler returns the kind and payload of its answer, or None for none.
 
@@ -335,6 +363,24 @@ class Bus:
         self.closed.set()
 
 
+async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for work, at most so long. Raises TimeoutError, and what the work raises.
+
+    nats-py takes a cancellation that meets it while it closes a connection for its own, and goes on connecting for ever
+    to a server that does not let it in: so it is cancelled until it ends.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.05)
+    if task.cancelled():
+        raise TimeoutError("the server does not let us in, or does not answer")
+    await task
+
+
 def _options(settings: BusSettings, name: str) -> dict[str, Any]:
     def next_server(servers: list[Any], _info: dict[str, Any]) -> tuple[Any, float]:
         server = min(servers, key=lambda one: one.reconnects)
@@ -355,6 +401,8 @@ def _options(settings: BusSettings, name: str) -> dict[str, Any]:
         "tls": settings.tls(),
         "user_credentials": settings.creds,
         "nkeys_seed": settings.nkey,
+        # One for each kind of process, so that permissions can keep others from listening to its answers.
+        "inbox_prefix": settings.inbox_prefix or f"_INBOX_{escape(name)}",
     }
 
 
@@ -362,6 +410,15 @@ def _server(client: Client) -> str:
     """Return the server's address without user and password."""
     url = client.connected_url
     return f"{url.hostname}:{url.port}" if url else "?"
+
+
+def _ns(stamp: str) -> int:
+    """Return nanoseconds of the server's RFC 3339 time, which has up to nine digits after the point."""
+    whole, _, rest = stamp.partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))] if rest else ""
+    zone = rest[len(digits) :] if rest else whole[19:]
+    seconds = int(datetime.fromisoformat(whole[:19] + zone.replace("Z", "+00:00")).timestamp())
+    return seconds * 1_000_000_000 + int(digits.ljust(9, "0") or 0)
 
 
 __all__ = ["Bus", "BusClosedError", "MaxPayloadError", "Msg", "TooLargeError", "nats"]

@@ -28,10 +28,17 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from heeler.bus.client import RETRYABLE, Bus, BusClosedError
+from heeler.bus.subjects_gen import PREFIX
+from heeler.bus.tokens import escape
 
 log = structlog.get_logger("heeler.bus")
 
 ACK, NAK, TERM, PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
+
+
+def prefix_of(cluster: str | None) -> str:
+    """Return how subjects of a cluster begin, or those of all. Raises TokenError for what can't be a name."""
+    return f"{PREFIX}.{'*' if cluster is None else escape(cluster)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class ConsumerSpec:
     patterns: tuple[str, ...] = ()
     durable: str | None = None
     start: str | int = "new"
+    prefix: str = "heeler.v1.*."  # of the patterns: of all clusters, else `prefix_of` one
     batch: int = 500
     ack_wait_s: float = 30.0
     max_ack_pending: int = 10_000
@@ -213,13 +221,18 @@ class Consumer:
     def _warn_unavailable(self, error: BaseException) -> None:
         log.warning("consumer_unavailable", stream=self.spec.stream, error=f"{type(error).__name__}: {error}")
 
+    @property
+    def quiet_s(self) -> float:
+        """How long ago the bus said something to this consumer; it does at every heartbeat."""
+        return time.monotonic() - self._heard
+
     async def pending(self) -> int:
         """Return how many messages of the stream this consumer has not been given yet."""
         info = await self.bus.js.consumer_info(self.spec.stream, self._name or "")
         return int(info.num_pending or 0)
 
     def _patterns(self) -> list[str]:
-        return [f"heeler.v1.*.{pattern}" for pattern in self.spec.patterns]
+        return [f"{self.spec.prefix}{pattern}" for pattern in self.spec.patterns]
 
     def _config(self) -> ConsumerConfig:
         spec = self.spec
@@ -236,7 +249,7 @@ class Consumer:
         base = replace(base, ack_policy=AckPolicy.NONE, inactive_threshold=60.0, mem_storage=True, num_replicas=1)
         if self._snapshot():
             return replace(base, deliver_policy=DeliverPolicy.LAST_PER_SUBJECT)
-        if self.last_seq or self._begun:
+        if self.last_seq or self._begun or self.spec.start == "last":  # the newest were read, of none perhaps
             return replace(base, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self.last_seq + 1)
         if spec.start == "new":
             return replace(base, deliver_policy=DeliverPolicy.NEW)
@@ -376,19 +389,34 @@ async def consume(bus: Bus, spec: ConsumerSpec, handler: Handler) -> None:
 
 
 async def snapshot(
-    bus: Bus, stream: str, patterns: tuple[str, ...], start: str | int = "last", *, timeout_s: float = 10.0
+    bus: Bus,
+    stream: str,
+    patterns: tuple[str, ...],
+    start: str | int = "last",
+    *,
+    cluster: str | None = None,
+    timeout_s: float = 10.0,
 ) -> list[Delivery]:
-    """Return what a stream holds now: the newest of each subject, or all since a time. Raises TimeoutError."""
+    """Return what a stream holds now: the newest of each subject, or all since a time. Raises TimeoutError.
+
+    Of one cluster, or of all that share the bus.
+    """
     found: list[Delivery] = []
 
     async def keep(delivery: Delivery) -> None:
         found.append(delivery)
 
-    consumer = Consumer(bus, ConsumerSpec(stream, patterns, start=start), keep)
+    spec = ConsumerSpec(stream, patterns, start=start, prefix=prefix_of(cluster))
+    await read_all(bus, spec, keep, timeout_s=timeout_s)
+    return found
+
+
+async def read_all(bus: Bus, spec: ConsumerSpec, handler: Handler, *, timeout_s: float) -> None:
+    """Hand over what there is to read now, and end. Raises TimeoutError."""
+    consumer = Consumer(bus, spec, handler)
     try:
         async with asyncio.timeout(timeout_s):
             await consumer.start()
             await consumer.caught_up.wait()
     finally:
         await consumer.stop()
-    return found

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 from nats.errors import Error as NatsError
-from nats.js.errors import APIError, BucketNotFoundError, KeyWrongLastSequenceError
+from nats.js.errors import APIError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
 from heeler.bus.client import RETRYABLE, Bus
@@ -81,10 +81,7 @@ class Lease:
 
 async def open_bucket(bus: Bus, name: str) -> tuple[KeyValue, float]:
     """Return a lease bucket and its ttl in seconds. Raises BusError if `heeler bus init` has not made it."""
-    try:
-        bucket = await bus.js.key_value(name)
-    except BucketNotFoundError:
-        raise BusError(f"no bucket {name}: run `heeler bus init`") from None
+    bucket = await bus.bucket(name)
     status = await bucket.status()
     if not status.ttl:
         raise BusError(f"bucket {name} has no ttl: run `heeler bus init`")

@@ -263,11 +263,14 @@ class JobEvent(TypedDict, total=False):
     end_ts: int
     restarts: int
     nodes: Required[list[str]]
+    released: list[str]
     gpus: dict[str, list[int]]
     gpus_source: str
     gpus_per_node: int
     exclusive: bool
     requeueable: bool
+    requeued: bool
+    failed_node: str
     batch: bool
 
 
@@ -378,6 +381,7 @@ class JobRecord(TypedDict, total=False):
     start_ts: int
     end_ts: int
     elapsed_s: float
+    part_start_ts: int
     suspended_s: float
     wait_s: float
     time_limit_s: float
@@ -399,9 +403,44 @@ class JobRecord(TypedDict, total=False):
     user_cpu_s: float
     system_cpu_s: float
     steps: list[dict[str, Any]]
+    steps_left_out: int
     fields: dict[str, str]
     source: str
     slurm_version: str
+
+
+class JobSummary(TypedDict, total=False):
+    """What the GPUs of one run of a job did. The newest of a subject counts."""
+
+    v: Required[int]
+    cluster: Required[str]
+    ts: Required[int]
+    job_id: Required[str]
+    run: Required[str]
+    final: Required[bool]
+    until_ts: Required[int]
+    state: str
+    start_ts: int
+    end_ts: int
+    user: str
+    account: str
+    partition: str
+    qos: str
+    name: str
+    node_count: int
+    gpus: int
+    allocated_gpu_s: float
+    active_gpu_s: Required[float]
+    busy_gpu_s: float
+    idle_gpu_s: Required[float]
+    unknown_gpu_s: float
+    lost_gpu_s: float
+    beyond_gpu_s: float
+    energy_j: float
+    energy_gpu_s: float
+    means: dict[str, float]
+    mean_gpu_s: dict[str, float]
+    max: dict[str, float]
 
 
 class JobSample(TypedDict, total=False):
@@ -488,6 +527,7 @@ class Finding(TypedDict, total=False):
     code: int
     count: int
     close_reason: str
+    incident: str
 
 
 class DrainAction(TypedDict, total=False):
@@ -510,6 +550,60 @@ class DrainAction(TypedDict, total=False):
     job_id: str
     before: dict[str, Any]
     after: dict[str, Any]
+    command: str
+    breaker: str
+    until_ts: int
+    step: str
+    next: str
+    round: int
+    action: str
+    advice: str
+    jobs: list[str]
+    answer: dict[str, Any]
+
+
+class DrainCommand(TypedDict, total=False):
+    """What an operator wants of the drainer. Who that is, is the subject's last token, and no key. The answer is a DrainAnswer."""
+
+    v: Required[int]
+    cluster: Required[str]
+    ts: Required[int]
+    id: Required[str]
+    command: Required[str]
+    why: str
+    deadline_ts: int
+    finding_id: str
+    breaker: str
+    for_s: float
+
+
+class DrainQuestion(TypedDict, total=False):
+    """Asks the drainer how things stand, or what it would do and why. The answer is a DrainAnswer."""
+
+    v: Required[int]
+    cluster: Required[str]
+    ts: Required[int]
+    id: Required[str]
+    about: Required[str]
+    name: str
+
+
+class DrainAnswer(TypedDict, total=False):
+    """What the active drainer answers to a DrainCommand or a DrainQuestion."""
+
+    v: Required[int]
+    cluster: Required[str]
+    ts: Required[int]
+    id: Required[str]
+    by: Required[str]
+    outcome: Required[str]
+    why: Required[str]
+    rule: str
+    actor: str
+    again: bool
+    standing: dict[str, Any]
+    cases: list[dict[str, Any]]
+    node: dict[str, Any]
 
 
 class DeadLetter(TypedDict, total=False):
@@ -764,11 +858,14 @@ SHAPES: Final[dict[str, Obj]] = {
             'end_ts': Int(0, None),
             'restarts': Int(0, None),
             'nodes': List(Str(0)),
+            'released': List(Str(0)),
             'gpus': Map(List(Int(None, None))),
             'gpus_source': Enum(('slurm_index', 'whole_node', 'none', 'unknown')),
             'gpus_per_node': Int(0, None),
             'exclusive': Bool(),
             'requeueable': Bool(),
+            'requeued': Bool(),
+            'failed_node': Str(0),
             'batch': Bool(),
         },
         ['cluster', 'event', 'job_id', 'nodes', 'ts', 'v'],
@@ -879,6 +976,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'start_ts': Int(0, None),
             'end_ts': Int(0, None),
             'elapsed_s': Num(None, None),
+            'part_start_ts': Int(0, None),
             'suspended_s': Num(None, None),
             'wait_s': Num(None, None),
             'time_limit_s': Num(None, None),
@@ -900,11 +998,46 @@ SHAPES: Final[dict[str, Obj]] = {
             'user_cpu_s': Num(None, None),
             'system_cpu_s': Num(None, None),
             'steps': List(Obj({'step': Str(1), 'name': Str(0), 'state': Str(0), 'exit_code': Int(0, None), 'signal': Int(0, None), 'start_ts': Int(0, None), 'end_ts': Int(0, None), 'elapsed_s': Num(None, None), 'suspended_s': Num(None, None), 'tasks': Int(0, None), 'nodes': Str(0), 'node_count': Int(0, None), 'cpus': Int(0, None), 'alloc_tres': Map(Num(None, None)), 'user_cpu_s': Num(None, None), 'system_cpu_s': Num(None, None), 'max_rss_bytes': Int(0, None), 'max_vmsize_bytes': Int(0, None), 'energy_j': Num(None, None), 'usage_in_tot': Map(Num(None, None)), 'usage_out_tot': Map(Num(None, None)), 'fields': Map(Str(0))}, ['step'])),
+            'steps_left_out': Int(0, None),
             'fields': Map(Str(0)),
             'source': Str(0),
             'slurm_version': Str(0),
         },
         ['cluster', 'job_id', 'run', 'state', 'ts', 'v'],
+    ),
+    'JobSummary': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'ts': Int(0, None),
+            'job_id': Str(1),
+            'run': Str(1),
+            'final': Bool(),
+            'until_ts': Int(0, None),
+            'state': Str(0),
+            'start_ts': Int(0, None),
+            'end_ts': Int(0, None),
+            'user': Str(0),
+            'account': Str(0),
+            'partition': Str(0),
+            'qos': Str(0),
+            'name': Str(0),
+            'node_count': Int(0, None),
+            'gpus': Int(0, None),
+            'allocated_gpu_s': Num(0, None),
+            'active_gpu_s': Num(0, None),
+            'busy_gpu_s': Num(0, None),
+            'idle_gpu_s': Num(0, None),
+            'unknown_gpu_s': Num(0, None),
+            'lost_gpu_s': Num(0, None),
+            'beyond_gpu_s': Num(0, None),
+            'energy_j': Num(0, None),
+            'energy_gpu_s': Num(0, None),
+            'means': Map(Num(None, None)),
+            'mean_gpu_s': Map(Num(None, None)),
+            'max': Map(Num(None, None)),
+        },
+        ['active_gpu_s', 'cluster', 'final', 'idle_gpu_s', 'job_id', 'run', 'ts', 'until_ts', 'v'],
     ),
     'JobKernelEvent': Obj(
         {
@@ -962,6 +1095,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'code': Int(0, None),
             'count': Int(0, None),
             'close_reason': Str(0),
+            'incident': Str(0),
         },
         ['advice', 'cluster', 'confidence', 'entity', 'evidence', 'first_ts', 'id', 'kind', 'severity', 'state', 'summary', 'ts', 'v'],
     ),
@@ -973,7 +1107,7 @@ SHAPES: Final[dict[str, Obj]] = {
             'finding_id': Str(0),
             'node': Str(1),
             'ts': Int(0, None),
-            'verdict': Enum(('proposed', 'refused', 'approved', 'done', 'verified', 'failed', 'undrained', 'unknown')),
+            'verdict': Enum(('proposed', 'refused', 'approved', 'done', 'verified', 'failed', 'undrained', 'ordered', 'tripped', 'waiting', 'held', 'unknown')),
             'dry_run': Bool(),
             'reason': Str(0),
             'why': Str(0),
@@ -984,8 +1118,62 @@ SHAPES: Final[dict[str, Obj]] = {
             'job_id': Str(0),
             'before': Map(Any_()),
             'after': Map(Any_()),
+            'command': Enum(('pause', 'resume', 'approve', 'trip_breaker', 'reset_breaker', 'unknown')),
+            'breaker': Enum(('drain', 'prolog', 'unknown')),
+            'until_ts': Int(0, None),
+            'step': Enum(('drain', 'wait', 'requeue', 'reset', 'reboot', 'check', 'undrain', 'person', 'unknown')),
+            'next': Str(0),
+            'round': Int(0, None),
+            'action': Str(0),
+            'advice': Str(0),
+            'jobs': List(Str(0)),
+            'answer': Map(Any_()),
         },
         ['actor', 'cluster', 'dry_run', 'id', 'node', 'ts', 'v', 'verdict', 'why'],
+    ),
+    'DrainCommand': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'ts': Int(0, None),
+            'id': Str(1),
+            'command': Enum(('pause', 'resume', 'approve', 'trip_breaker', 'reset_breaker', 'unknown')),
+            'why': Str(0),
+            'deadline_ts': Int(0, None),
+            'finding_id': Str(1),
+            'breaker': Enum(('drain', 'prolog', 'unknown')),
+            'for_s': Num(0, None),
+        },
+        ['cluster', 'command', 'id', 'ts', 'v'],
+    ),
+    'DrainQuestion': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'ts': Int(0, None),
+            'id': Str(1),
+            'about': Enum(('status', 'explain', 'unknown')),
+            'name': Str(1),
+        },
+        ['about', 'cluster', 'id', 'ts', 'v'],
+    ),
+    'DrainAnswer': Obj(
+        {
+            'v': Int(None, 1),
+            'cluster': Str(1),
+            'ts': Int(0, None),
+            'id': Str(1),
+            'by': Str(1),
+            'outcome': Enum(('done', 'refused', 'unknown')),
+            'why': Str(0),
+            'rule': Str(0),
+            'actor': Str(0),
+            'again': Bool(),
+            'standing': Map(Any_()),
+            'cases': List(Map(Any_())),
+            'node': Map(Any_()),
+        },
+        ['by', 'cluster', 'id', 'outcome', 'ts', 'v', 'why'],
     ),
     'DeadLetter': Obj(
         {

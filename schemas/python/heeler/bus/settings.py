@@ -1,6 +1,7 @@
 """How a process reaches the bus: one value, from TOML and the environment."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ ENV = {
     "creds": "HEELER_NATS_CREDS",
     "nkey": "HEELER_NATS_NKEY",
     "ca": "HEELER_NATS_CA",
+    "cert": "HEELER_NATS_CERT",
+    "key": "HEELER_NATS_KEY",
 }
 
 
@@ -33,6 +36,7 @@ class BusSettings:
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
+    inbox_prefix: str = ""  # where answers come to; empty: _INBOX_ and the connection's name
     connect_timeout_s: float = 5.0
     reconnect_wait_s: float = 1.0
     pending_bytes: int = field(default=16 << 20)
@@ -72,6 +76,8 @@ class BusSettings:
         ]
         if bool(self.cert) != bool(self.key):
             faults.append("bus.cert and bus.key: both or neither")
+        if self.inbox_prefix and not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", self.inbox_prefix):
+            faults.append(f"bus.inbox_prefix: {self.inbox_prefix!r} is no subject")
         if self.creds and self.nkey:
             faults.append("bus.creds and bus.nkey: one or the other")
         if faults:

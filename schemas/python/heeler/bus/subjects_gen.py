@@ -24,10 +24,14 @@ ROUTES: Final[dict[str, Route]] = {
     'ClusterState': Route('ClusterState', 'slurm.cluster.<feed>', 'AGENTS', last=None, acked=True),
     'SlurmTable': Route('SlurmTable', 'slurm.table.<table>.<feed>.<part>', 'TABLES', last='TABLES_LAST', acked=True),
     'JobRecord': Route('JobRecord', 'slurm.record.<job>.<run>', 'RECORDS', last=None, acked=True),
+    'JobSummary': Route('JobSummary', 'job.summary.<job>.<run>', 'SUMMARIES', last='SUMMARIES_LAST', acked=True),
     'JobSample': Route('JobSample', 'job.sample.<shard>.<node>', 'JOBSAMPLES', last=None, acked=False),
     'JobKernelEvent': Route('JobKernelEvent', 'job.event.<shard>.<node>', 'EVENTS', last=None, acked=True),
     'Finding': Route('Finding', 'finding.<kind>.<node>.<id>', 'FINDINGS', last='FINDINGS_LAST', acked=True),
     'DrainAction': Route('DrainAction', 'drain.action.<node>', 'DRAIN', last=None, acked=True),
+    'DrainCommand': Route('DrainCommand', 'drain.command.<actor>', '', last=None, acked=False),
+    'DrainQuestion': Route('DrainQuestion', 'drain.question.<actor>', '', last=None, acked=False),
+    'DrainAnswer': Route('DrainAnswer', 'drain.answer.<actor>', '', last=None, acked=False),
     'DeadLetter': Route('DeadLetter', 'dead.<stream>', 'DEAD', last=None, acked=False),
 }
 
@@ -41,6 +45,8 @@ STREAMS: Final[dict[str, Stream]] = {
     'TABLES': Stream('TABLES', subjects=('slurm.table.*.*.*',), max_age=172800, max_bytes=17179869184, duplicate_window=3600, replicas=1),
     'TABLES_LAST': Stream('TABLES_LAST', source='TABLES', filter='slurm.table.*.*.*', max_age=604800, max_bytes=4294967296, max_per_subject=1, duplicate_window=0.1, replicas=1),
     'RECORDS': Stream('RECORDS', subjects=('slurm.record.*.*',), max_age=34560000, max_bytes=17179869184, max_per_subject=1, duplicate_window=3600, replicas=3),
+    'SUMMARIES': Stream('SUMMARIES', subjects=('job.summary.*.*',), max_age=34560000, max_bytes=4294967296, max_per_subject=1, duplicate_window=3600, replicas=3),
+    'SUMMARIES_LAST': Stream('SUMMARIES_LAST', source='SUMMARIES', filter='job.summary.*.*', max_age=172800, max_bytes=1073741824, max_per_subject=1, duplicate_window=0.1, replicas=3),
     'FINDINGS': Stream('FINDINGS', subjects=('finding.*.*.*',), max_age=7776000, max_bytes=4294967296, duplicate_window=3600, replicas=3),
     'FINDINGS_LAST': Stream('FINDINGS_LAST', source='FINDINGS', filter='finding.*.*.*', max_age=7776000, max_bytes=1073741824, max_per_subject=1, duplicate_window=0.1, replicas=3),
     'DRAIN': Stream('DRAIN', subjects=('drain.action.*',), max_age=34560000, max_bytes=1073741824, duplicate_window=86400, replicas=3),
@@ -51,7 +57,7 @@ BUCKETS: Final[dict[str, Bucket]] = {
     'leases': Bucket('leases', ttl=5, history=1, replicas=3),
     'drain_lease': Bucket('drain_lease', ttl=30, history=1, replicas=3),
     'drain_intent': Bucket('drain_intent', history=1, replicas=3),
-    'job_map': Bucket('job_map', history=1, replicas=3),
+    'job_map': Bucket('job_map', ttl=172800, history=1, replicas=3),
     'breakers': Bucket('breakers', history=1, replicas=3),
 }
 
@@ -136,6 +142,11 @@ def job_record(cluster: str, job: str, run: str) -> str:
     return f"{PREFIX}.{escape(cluster)}.slurm.record.{escape(job)}.{escape(run)}"
 
 
+def job_summary(cluster: str, job: str, run: str) -> str:
+    """Return the subject of a JobSummary."""
+    return f"{PREFIX}.{escape(cluster)}.job.summary.{escape(job)}.{escape(run)}"
+
+
 def job_sample(cluster: str, shard: str, node: str) -> str:
     """Return the subject of a JobSample."""
     return f"{PREFIX}.{escape(cluster)}.job.sample.{escape(shard)}.{escape(node)}"
@@ -154,6 +165,21 @@ def finding(cluster: str, kind: str, node: str, id: str) -> str:
 def drain_action(cluster: str, node: str) -> str:
     """Return the subject of a DrainAction."""
     return f"{PREFIX}.{escape(cluster)}.drain.action.{escape(node)}"
+
+
+def drain_command(cluster: str, actor: str) -> str:
+    """Return the subject of a DrainCommand."""
+    return f"{PREFIX}.{escape(cluster)}.drain.command.{escape(actor)}"
+
+
+def drain_question(cluster: str, actor: str) -> str:
+    """Return the subject of a DrainQuestion."""
+    return f"{PREFIX}.{escape(cluster)}.drain.question.{escape(actor)}"
+
+
+def drain_answer(cluster: str, actor: str) -> str:
+    """Return the subject of a DrainAnswer."""
+    return f"{PREFIX}.{escape(cluster)}.drain.answer.{escape(actor)}"
 
 
 def dead_letter(cluster: str, stream: str) -> str:
