@@ -264,3 +264,23 @@ async def test_closing_a_bus_whose_server_hangs_takes_seconds(bus: Bus, nats_ser
     assert time.monotonic() - begun < 8
     nats_server.thaw()
     assert bus.closed.is_set()
+
+
+async def test_a_first_connect_that_takes_a_cancellation_for_its_own_is_ended_all_the_same() -> None:
+    from heeler.bus.client import _within
+
+    cancelled = 0
+
+    async def stubborn() -> None:
+        nonlocal cancelled
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled += 1
+                if cancelled == 3:
+                    raise
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(_within(0.05, stubborn()), 10)
+    assert cancelled == 3

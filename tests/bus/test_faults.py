@@ -1,6 +1,7 @@
 """Consumers go on by themselves when the server crashes, hangs or forgets."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ async def test_without_acks_a_crash_of_the_server_loses_and_repeats_nothing(bus:
         await send(bus, 200, 230)
         await reader.has(230)
         assert reader.data == numbers(0, 230)
+
+
+async def test_a_crash_before_the_first_message_of_a_stream_loses_nothing(bus: Bus, nats_server: NatsServer) -> None:
+    """Who reads the newest of each subject has read all of a stream that has none."""
+    async with reading(bus, replace(ACK_FREE, start="last")) as reader:
+        await reader.consumer.caught_up.wait()
+        nats_server.restart()
+        await send(bus, 0, 10)
+        await reader.has(10)
+        assert reader.data == numbers(0, 10)
 
 
 async def test_a_crash_amid_a_backlog_loses_and_repeats_nothing(bus: Bus, nats_server: NatsServer) -> None:
