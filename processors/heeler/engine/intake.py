@@ -10,8 +10,12 @@ from heeler.engine.step import Address, Inbound, address_of
 FUTURE_NS = 300 * 1_000_000_000  # a message may be this far ahead of the server's clock
 _HEADER = {name: f"{name}/1" for name in ROUTES}
 _KEYS = {"<node>": "node", "<job>": "job_id", "<id>": "id", "<feed>": "feed", "<run>": "run", "<part>": "part"}
-# Which key of the payload the last token of the subject must be.
-_SPEAKER = {name: _KEYS[route.subject.rsplit(".", 1)[1]] for name, route in ROUTES.items() if name != "DeadLetter"}
+# Which key of the payload the last token of the subject must be. What <actor> says stands in no payload.
+_SPEAKER = {
+    name: _KEYS[token]
+    for name, route in ROUTES.items()
+    if name != "DeadLetter" and (token := route.subject.rsplit(".", 1)[1]) != "<actor>"
+}
 
 
 class Refused(Exception):  # noqa: N818 - not an error of ours: a message with a reason

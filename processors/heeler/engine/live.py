@@ -10,7 +10,7 @@ from heeler.bus import ROUTES, Bus, Delivery, decode, decoder_for, encode
 from heeler.engine.deadletter import bury
 from heeler.engine.intake import Refused, intake, too_far_ahead
 from heeler.engine.memory import Keyed
-from heeler.engine.step import Chooser, Counters, Event, Inbound, Step
+from heeler.engine.step import Chooser, Counters, Event, Inbound, Step, Timeless
 
 log = structlog.get_logger("heeler.engine")
 
@@ -50,6 +50,7 @@ class Live:
         self.keyed = Keyed(step)
         self.counters = Counters()
         self.clock = BrokerClock()
+        self._any_clock = step.any_clock if isinstance(step, Timeless) else frozenset()
         self._decode = decoder_for(step.choices) if isinstance(step, Chooser) else decode
 
     async def take(self, delivery: Delivery) -> Inbound | None:
@@ -60,7 +61,7 @@ class Live:
         except Refused as refused:
             await self.refuse(delivery, refused)
             return None
-        if too_far_ahead(message):
+        if message.kind not in self._any_clock and too_far_ahead(message):
             self.counters.ignored += 1
             self.counters.count("future")
             return None

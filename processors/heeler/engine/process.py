@@ -20,7 +20,7 @@ import structlog
 import uvloop
 
 from heeler.bus import Bus, BusError, BusSettings, ConfigError
-from heeler.engine import config
+from heeler.engine import config, notify
 from heeler.engine.endpoint import Endpoint
 
 log = structlog.get_logger("heeler.process")
@@ -45,6 +45,7 @@ class Program:
     about: str
     main: Callable[[Context], Awaitable[None]]
     sections: Mapping[str, type[Any]] = field(default_factory=dict)
+    connection: Callable[[Mapping[str, Any]], str] | None = None  # its name on the bus; heeler-NAME unless told
 
     def load(self, path: Path | str | None) -> dict[str, Any]:
         """Return the settings of every section. Raises ConfigError."""
@@ -77,11 +78,40 @@ async def serve(program: Program, settings: Mapping[str, Any], listen: str | Non
     """Connect, run the program until SIGTERM or SIGINT, and leave the bus in order."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    systemd = notify.from_environment()
+    found: list[Bus] = []
+
+    def end() -> None:
+        systemd.say(notify.STOPPING)
+        stop.set()
+
+    def status() -> str:
+        if not found:
+            return "connecting to the bus"
+        return "on the bus" if found[0].client.is_connected else "the bus is away"
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
+    # Ready before there is a bus: whoever starts us must not wait for that.
+    systemd.say(notify.READY)
+    keeping = asyncio.create_task(systemd.keep(status))
+    try:
+        await _serve(program, settings, listen, stop, found.append)
+    finally:
+        keeping.cancel()
+
+
+async def _serve(
+    program: Program,
+    settings: Mapping[str, Any],
+    listen: str | None,
+    stop: asyncio.Event,
+    on_bus: Callable[[Bus], None],
+) -> None:
     instance = instance_name()
     structlog.contextvars.bind_contextvars(process=program.name)
-    connecting = asyncio.create_task(Bus.connect(settings["bus"], f"heeler-{program.name}"))
+    name = f"heeler-{program.name}" if program.connection is None else program.connection(settings)
+    connecting = asyncio.create_task(Bus.connect(settings["bus"], name))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
@@ -89,16 +119,24 @@ async def serve(program: Program, settings: Mapping[str, Any], listen: str | Non
         return
     stopping.cancel()
     bus = connecting.result()
+    on_bus(bus)
     context = Context(bus, settings, instance, stop)
     endpoint = Endpoint(program.name, lambda: _metrics(context))
     try:
         if listen:
-            await endpoint.start(listen)
+            await _listen(endpoint, listen)
         await program.main(context)
     finally:
         await endpoint.stop()
         await bus.close()
     log.info("stopped")
+
+
+async def _listen(endpoint: Endpoint, listen: str) -> None:
+    try:
+        await endpoint.start(listen)
+    except (OSError, ValueError, OverflowError) as err:  # taken, no number, no port
+        raise BusError(f"can't listen at {listen}: {err}") from err
 
 
 def _metrics(context: Context) -> dict[str, float]:
@@ -113,9 +151,7 @@ def run(program: Program, path: Path | str | None = None, *, listen: str | None 
     try:
         settings = program.load(path)
     except ConfigError as err:
-        for fault in str(err).split("; "):
-            click.echo(f"heeler {program.name}: {fault}", err=True)
-        return 2
+        return _faulty(program, err)
     if show:
         click.echo(json.dumps({name: asdict(section) for name, section in settings.items()}, indent=1, default=str))
         return 0
@@ -123,10 +159,18 @@ def run(program: Program, path: Path | str | None = None, *, listen: str | None 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(program, settings, listen))
+    except ConfigError as err:  # what only shows when it is used, such as a plug-in
+        return _faulty(program, err)
     except BusError as err:
         log.error("ended", error=f"{type(err).__name__}: {err}")  # noqa: TRY400 - the cause is in the words
         return 1
     return 0
+
+
+def _faulty(program: Program, error: ConfigError) -> int:
+    for fault in str(error).split("; "):
+        click.echo(f"heeler {program.name}: {fault}", err=True)
+    return 2
 
 
 def main(program: Program) -> None:

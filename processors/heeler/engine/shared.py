@@ -20,10 +20,10 @@ POISON_AFTER = 5
 
 
 def by_stream(inputs: tuple[Input, ...], mode: str) -> dict[str, tuple[str, ...]]:
-    """Return the patterns to read from each stream."""
+    """Return the patterns to read from each stream. What is asked and not kept stands in none."""
     found: dict[str, list[str]] = {}
     for item in inputs:
-        if item.mode == mode:
+        if item.mode == mode and item.stream:
             found.setdefault(item.stream, []).append(item.pattern)
     return {stream: tuple(patterns) for stream, patterns in found.items()}
 

@@ -51,6 +51,7 @@ class Input:
 
     kind: str
     mode: Literal["work", "last"] = "work"
+    only: str = ""  # a part of its subjects, after the cluster's token
 
     @property
     def stream(self) -> str:
@@ -61,7 +62,7 @@ class Input:
     @property
     def pattern(self) -> str:
         """The subjects to read, after the cluster's token."""
-        return ROUTES[self.kind].pattern
+        return self.only or ROUTES[self.kind].pattern
 
 
 Result = tuple[Any, Sequence[Event]]
@@ -126,6 +127,16 @@ class Chooser(Protocol):
 def key_shard(key: str) -> int:
     """Return the shard of a key such as ``job:81234`` or ``node:n017``: that of the name after the colon."""
     return shard_of(key.partition(":")[2])
+
+
+@runtime_checkable
+class Timeless(Protocol):
+    """What a step has besides when a wrong clock of the sender is itself news."""
+
+    @property
+    def any_clock(self) -> frozenset[str]:
+        """Kinds of messages that it takes whatever time they claim."""
+        ...
 
 
 # What the tokens after the cluster say: two literal ones, or one before a parameter (finding.<kind>..., dead.<stream>).
