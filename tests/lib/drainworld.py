@@ -110,8 +110,8 @@ def inbound(kind: str, data: dict[str, Any], ts_ns: int | None = None) -> Inboun
 class Cluster:
     """A drainer's step over a cluster of nodes n001 ..., active since T0 - 100 s and settled."""
 
-    def __init__(self, nodes: int = 100, *, dry_run: bool = True, **limits: Any) -> None:
-        self.step = DrainStep(policy(**limits), dry_run=dry_run, tick_s=1.0)
+    def __init__(self, nodes: int = 100, *, dry_run: bool = True, found: Policy | None = None, **limits: Any) -> None:
+        self.step = DrainStep(found or policy(**limits), dry_run=dry_run, tick_s=1.0)
         self.keyed = Keyed(self.step)
         self.events: list[Event] = []
         self.say("ClusterState", controller(T0 - 100 * S))

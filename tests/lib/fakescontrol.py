@@ -41,15 +41,28 @@ if argv[:2] == ["show", "node"]:
     print(line)
 elif argv[:1] == ["update"]:
     said = dict(word.split("=", 1) for word in argv[1:])
-    name = said["nodename"]
     if "denied" in how:
         fail("slurm_update error: Invalid user id")
+    name = said["nodename"]
+    if said["state"] == "undrain":
+        if "lie" in how:
+            sys.exit(0)
+        if "kill-before" in how:
+            os.kill(os.getppid(), signal.SIGKILL)
+            sys.exit(1)
+        if "redrained" in how:
+            put(name, reason="ADMIN: psu swap", user="ops", ts=int(time.time()))
+            sys.exit(0)
+        put(name, state=nodes[name]["state"].replace("+DRAIN", ""), reason="")
+        if "kill-parent" in how:
+            os.kill(os.getppid(), signal.SIGKILL)
+        sys.exit(0)
     if "hang" in how:
         time.sleep(600)
     if "late-hang" not in how and "lie" in how:
         sys.exit(0)
     user = pwd.getpwuid(os.getuid()).pw_name
-    state = nodes[name]["state"].split("+")
+    state = nodes[name]["state"].split("+")  # a node with jobs keeps them
     put(name, state="+".join(dict.fromkeys([*state, "DRAIN"])), reason=said["reason"], user=user, ts=int(time.time()))
     (home / "drained").touch()
     if "foreign-after" in how:

@@ -20,10 +20,14 @@ class FakeSlurm:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "calls").touch()
         for name in ("squeue", "sinfo", "scontrol"):
-            path = folder / name
-            path.write_text(SCRIPT.format(folder=folder, name=name))
-            path.chmod(0o755)
-            self.says(name, "")
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Add a program; it prints nothing yet."""
+        path = self.folder / name
+        path.write_text(SCRIPT.format(folder=self.folder, name=name))
+        path.chmod(0o755)
+        self.says(name, "")
 
     def says(
         self, program: str, out: str | bytes | dict[str, Any], *, err: str = "", rc: int = 0, after: str = ""

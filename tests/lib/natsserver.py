@@ -71,9 +71,7 @@ class NatsServer:
         """Start, and wait until clients are welcome."""
         assert self._process is None, "runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / "nats.conf"
-        store = f'jetstream {{ store_dir: "{self.folder / "store"}", max_file_store: 8GB }}'
-        path.write_text(f'listen: "127.0.0.1:{self.port}"\n{store}\n{self.config}\n')
+        path = self._configured()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen([binary(), "-c", path], stdout=log, stderr=log)
         try:
@@ -81,6 +79,12 @@ class NatsServer:
         except BaseException:
             self.kill()
             raise
+
+    def _configured(self) -> Path:
+        path = self.folder / "nats.conf"
+        store = f'jetstream {{ store_dir: "{self.folder / "store"}", max_file_store: 8GB }}'
+        path.write_text(f'listen: "127.0.0.1:{self.port}"\n{store}\n{self.config}\n')
+        return path
 
     def _ready(self) -> bool:
         assert self._process is not None

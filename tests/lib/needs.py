@@ -1,7 +1,10 @@
 """What a test needs of the machine. Where it is missing the test is skipped with a reason; in CI it fails."""
 
+import importlib.util
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,10 +52,50 @@ def missing_packages() -> str | None:
     return missing_program("dpkg-deb", "rpm")
 
 
+def missing_python_packages() -> str | None:
+    """Return why there are no packages with a Python of their own, or None."""
+    root = Path(__file__).resolve().parents[2]
+    if not list((root / "dist").glob("heeler-health*.deb")):
+        return "`make packages` has built no heeler-health"
+    return missing_program("dpkg-deb", "rpm", "readelf")
+
+
 def missing_program(*names: str) -> str | None:
     """Return which programs are not installed, or None."""
     absent = [name for name in names if shutil.which(name) is None]
     return f"not installed: {', '.join(absent)}" if absent else None
+
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+def chromium() -> str | None:
+    """Return the path of the browser for tests of the web page, or None."""
+    return next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+
+
+def missing_browser() -> str | None:
+    """Return why no page can be opened here, or None."""
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed: `make setup`"
+    return None if chromium() else "Chromium is not installed (Debian: apt install chromium)"
+
+
+def missing_go_126() -> str | None:
+    """Return why no collector can be built here, or None."""
+    if why := missing_program("go", "flock"):
+        return why
+    asked = subprocess.run(
+        ["go", "env", "GOVERSION"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+    )
+    found = re.match(r"go(\d+)\.(\d+)", asked.stdout)
+    if found is None or (int(found[1]), int(found[2])) < (1, 26):
+        return f"the collector needs Go 1.26, found {asked.stdout.strip() or 'none'}"
+    return None
 
 
 def missing_root() -> str | None:
@@ -72,9 +115,17 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "slurm": missing_slurm,
     "accounting": missing_accounting,
     "agent": missing_agent,
+    "go": lambda: missing_program("go"),
     "packages": missing_packages,
+    "python_packages": missing_python_packages,
+    "browser": missing_browser,
     "root": missing_root,
+    "go_126": missing_go_126,
     "overlay": missing_overlay,
+    "zsh": lambda: missing_program("zsh"),
+    "fish": lambda: missing_program("fish"),
+    "prometheus": lambda: missing_program("prometheus", "promtool"),
+    "openssl": lambda: missing_program("openssl"),
     "lintian": lambda: missing_program("lintian"),
     "systemd": lambda: missing_program("systemd-analyze"),
     "arm": lambda: missing_program("qemu-aarch64-static", "aarch64-linux-gnu-gcc"),

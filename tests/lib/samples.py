@@ -143,6 +143,10 @@ MEANS = (
     "util_ratio",
     "temp_c",
     "fb_used_bytes",
+    "dram_active_ratio",
+    "nvlink_tx_bytes_per_s",
+    "pcie_rx_bytes_per_s",
+    "mem_temp_c",
 )
 
 
@@ -355,6 +359,22 @@ def thermal(*, node: int, gpu: int, ratio: float, since: int = 0, until: int = 1
     return change
 
 
+def stands(
+    *, since: int, until: int = 1 << 30, spins: bool = True, node: Any = slice(None), gpu: Any = slice(None)
+) -> Change:
+    """GPUs that do nothing any more: waiting in a collective at 100 %, or idle while a process holds them."""
+
+    def change(window: int, c: Columns) -> None:
+        if since <= window < until:
+            levels = {"util_ratio": 1.0, "power_w": 125.0, "sm_active_ratio": 0.12} if spins else {"util_ratio": 0.0}
+            levels = {"power_w": 118.0, "sm_active_ratio": 0.0, "tensor_active_ratio": 0.0, **levels}
+            for name, value in levels.items():
+                c[name][node, gpu] = value
+            c["clock_event_reasons"][node, gpu] = 0
+
+    return change
+
+
 def scale(
     name: str, factor: float, *, node: Any = slice(None), gpu: Any = slice(None), since: int = 0, until: int = 1 << 30
 ) -> Change:
@@ -461,7 +481,7 @@ def merged(*streams: Iterable[Inbound]) -> list[Inbound]:
     return sorted((m for stream in streams for m in stream), key=lambda m: m.ts_ns)
 
 
-CONTEXT = ("Finding", "JobEvent", "NodeState", "AgentStatus", "Inventory")
+CONTEXT = ("Finding", "JobEvent", "NodeState", "AgentStatus", "Inventory", "SlurmTable")
 
 
 def cold_twin(step: Step, messages: Sequence[Inbound], warm: Played, at_ns: int) -> list[dict[str, Any]]:

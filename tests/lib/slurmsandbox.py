@@ -83,6 +83,8 @@ Epilog={folder}/hooks/epilog
 PrologSlurmctld={folder}/hooks/prolog_ctld
 EpilogSlurmctld={folder}/hooks/epilog_ctld
 PrologFlags=Alloc
+DebugFlags=NO_CONF_HASH
+FirstJobId=1
 """
 
 NODE = (
@@ -133,7 +135,8 @@ class Sandbox:
     ``env`` is the environment in which Slurm's commands find it. ``extra`` is appended to slurm.conf; ``settings``
     stand there in place of the sandbox's own, such as ``{"Prolog": "/path", "HealthCheckInterval": "10"}``.
     With `accounting` there is `sandbox.accounting` (users, accounts, qos), with `rest` `sandbox.rest` (socket, port,
-    tokens). `gres_type` is the GPUs' type in Slurm; None: they have none.
+    tokens). `gres_type` is the GPUs' type in Slurm; None: they have none. `gres` is what each node has in slurm.conf in
+    place of whole GPUs, and `gres_conf` what stands in gres.conf then, with ``{dev}`` for the folder of the devices.
     """
 
     def __init__(
@@ -150,6 +153,8 @@ class Sandbox:
         accounting: bool = False,
         rest: bool = False,
         gres_type: str | None = "h100",
+        gres: str | None = None,
+        gres_conf: str = "",
     ) -> None:
         self.names = [f"{prefix}{number:03d}" for number in range(1, nodes + 1)]
         self.gpus, self.cpus, self.extra, self.cgroups = gpus, cpus, extra, cgroups
@@ -165,7 +170,7 @@ class Sandbox:
             **({"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}),
         }
         self._daemons: dict[str, Daemon] = {}
-        self.gres_type = gres_type
+        self.gres_type, self._gres, self._gres_conf = gres_type, gres, gres_conf
         self.host = socket.gethostname().split(".")[0]
         self._rest = Rest(self, free_ports(1)[0]) if rest else None
         dbd, sql = free_ports(2)
@@ -243,9 +248,15 @@ class Sandbox:
             if not self._daemons[f"slurmd-{name}"].running:
                 self.start_node(name)
         self.cancel_all()
+        for name in re.findall(r"ReservationName=(\S+)", self.run("scontrol", "-o", "show", "reservation")):
+            self.run("scontrol", "delete", f"reservation={name}")  # one that was gone is back after a crash
         for name in self.names:
             self.succeeds("scontrol", "update", f"nodename={name}", "state=resume")
         self.wait_for("slurmctld", lambda: set(self._states()) == {"idle"}, 60.0)
+        if self._accounting:
+            # After a slurmdbd that was away slurmctld takes its time, and what it tells late is another test's.
+            told = re.compile(r"DBD Agent queue size:\s*0\s")
+            self.wait_for("slurmctld", lambda: told.search(self.run("sdiag")) is not None, 150.0)
 
     # Commands
 
@@ -303,7 +314,15 @@ class Sandbox:
     # Trouble
 
     def start_controller(self) -> None:
-        """Start slurmctld; running jobs go on."""
+        """Start slurmctld; running jobs go on.
+
+        New jobs get numbers that none had: after a crash it would give those again of which slurmdbd has heard, and
+        their runs would be taken for one job's.
+        """
+        conf = self.conf.read_text()
+        self.conf.write_text(
+            re.sub(r"(?m)^FirstJobId=(\d+)$", lambda found: f"FirstJobId={int(found[1]) + 1000}", conf)
+        )
         self.launch("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
         self.wait_for("slurmctld", lambda: self.succeeds("scontrol", "ping"))
 
@@ -312,6 +331,13 @@ class Sandbox:
         path = self.folder / "state/job_state"
         asked_ns = time.time_ns()
         self.run("scontrol", "update", f"jobid={job}", "comment=saved")
+        self.wait_for("slurmctld", lambda: path.exists() and path.stat().st_mtime_ns > asked_ns)
+
+    def save_nodes(self) -> None:
+        """Wait until slurmctld has written the nodes down: after a crash they are as they were then."""
+        path = self.folder / "state/node_state"
+        asked_ns = time.time_ns()
+        self.run("scontrol", "update", f"nodename={self.names[-1]}", f"comment=saved {asked_ns}")
         self.wait_for("slurmctld", lambda: path.exists() and path.stat().st_mtime_ns > asked_ns)
 
     def kill_controller(self) -> None:
@@ -408,7 +434,8 @@ class Sandbox:
         port, *node_ports = free_ports(1 + len(self.names))
         track, task = ("cgroup", "cgroup") if self.cgroups else ("linuxproc", "none")
         conf = CONF.format(host=host, port=port, folder=self.folder, track=track, task=task)
-        gres = f"gpu:{self.gres_type}:{self.gpus}" if self.gres_type else f"gpu:{self.gpus}"
+        whole = f"gpu:{self.gres_type}:{self.gpus}" if self.gres_type else f"gpu:{self.gpus}"
+        gres = self._gres or whole
         if self._accounting:
             conf += self._accounting.conf(f"gres/gpu,gres/gpu:{self.gres_type}" if self.gres_type else "gres/gpu")
         if self._rest:
@@ -427,7 +454,10 @@ class Sandbox:
         self.conf.write_text("".join(lines))
         files = f"{self.folder}/dev/nvidia[0-{self.gpus - 1}]" if self.gpus > 1 else f"{self.folder}/dev/nvidia0"
         kind = f"Type={self.gres_type} " if self.gres_type else ""
-        (self.folder / "etc/gres.conf").write_text(f"AutoDetect=off\nNodeName={everyone} Name=gpu {kind}File={files}\n")
+        devices = (
+            self._gres_conf.format(dev=self.folder / "dev") or f"NodeName={everyone} Name=gpu {kind}File={files}\n"
+        )
+        (self.folder / "etc/gres.conf").write_text(f"AutoDetect=off\n{devices}")
         # Hardly anything here needs cgroups: proctrack/linuxproc follows processes by their parents.
         old = version(self.env) < (23, 2)
         cgroup = "CgroupAutomount=no\n" if old else "CgroupPlugin=disabled\n"
