@@ -1,11 +1,16 @@
 """All jobs of a large cluster: from squeue's output to encoded messages, beside GCM on the same jobs.
 
     heeler json42, json38, text   the feed's own command runner, parser, table `jobs` and encoding
-    gcm                           GCM's squeue (gpucm 0.0.2, an environment of its own): its client and stdout sink
+    floor42, floor38              only what no reader of the JSON can do without: squeue's pipe, and msgspec's decoding
+                                  of the fields that are read
+    gcm                           GCM 0.0.2 in an environment of its own: what its `slurm_job_monitor` does with squeue,
+                                  from the client to its default sink, stdout, into nothing
 
 A stand-in for squeue prints files that were made before: one job of six runs, the others wait; JSON as 24.11
 (data_parser v0.0.42) and 22.05 (openapi v0.0.38) write it, made from recorded rows. Each reader is a process of its
-own; CPU is its own (not the stand-in's) without its start. The last line is JSON.
+own; CPU is its own (not the stand-in's) without its start, the middle one of some rounds in which all take turns, so
+that a slow moment of the machine hits all. Memory: RSS at most, and what of it came after the imports.
+The last line is JSON.
 """
 
 import argparse
@@ -69,29 +74,63 @@ GCM_FIELDS = [
 
 WORKER = """
 import json, sys, time
-from heeler.slurm.command import run_slurm
-from heeler.slurm.jobsjson import parse_jobs_json
-from heeler.slurm.jobstext import Marks, parse_jobs_text
-from heeler.slurm.publisher import payload_of, table_publications
 from datetime import UTC
+from heeler.slurm.command import run_slurm
+from heeler.slurm.jobsjson import JobsReader
+from heeler.slurm.jobstext import JobsTextReader, Marks
+from heeler.slurm.tableparts import payload_of, table_publications
 kind, field, row = sys.argv[1:]
+def resident_mib(key):
+    return int(open("/proc/self/status").read().split(key + ":")[1].split()[0]) / 1024
+base_mib = resident_mib("VmRSS")
 started, wall = time.process_time(), time.monotonic()
-done = run_slurm(["squeue", kind], 600.0)
 now_ns = 1_796_000_000 * 10**9
-if kind == "text":
-    answer = parse_jobs_text(done.text, Marks(field, row), UTC, now_ns=now_ns, with_table=True)
-else:
-    answer = parse_jobs_json(done.stdout, now_ns=now_ns, with_table=True)
+text = kind == "text"
+reader = (
+    JobsTextReader(Marks(field, row), UTC, now_ns=now_ns, with_table=True)
+    if text
+    else JobsReader(now_ns=now_ns, with_table=True)
+)
+run_slurm(["squeue", kind], 600.0, take=reader.feed).check()
+answer = reader.result()
 size = messages = 0
 for part in table_publications("c", "f", "jobs", answer.table, ts_ns=now_ns, duration_ns=1, version=None):
     size += len(payload_of(part))
     messages += 1
 cpu_s, wall_s = time.process_time() - started, time.monotonic() - wall
 assert not answer.unreadable and not answer.table.unreadable, answer.unreadable[:3] + answer.table.unreadable[:3]
-rss = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
-print(json.dumps({"jobs": answer.table.rows, "cpu_s": cpu_s, "wall_s": wall_s, "rss_mib": rss, "messages": messages,
-                  "bytes": size}))
+print(json.dumps({"jobs": answer.table.rows, "cpu_s": cpu_s, "wall_s": wall_s, "rss_mib": resident_mib("VmHWM"),
+                  "base_mib": base_mib, "messages": messages, "bytes": size}))
 """
+
+
+FLOOR = """
+import json, sys, time
+from heeler.slurm.command import run_slurm
+from heeler.slurm.gcpause import gc_paused
+from heeler.slurm.jobrow import decode_rows
+from heeler.slurm.jsonstream import ListReader
+def resident_mib(key):
+    return int(open("/proc/self/status").read().split(key + ":")[1].split()[0]) / 1024
+base_mib = resident_mib("VmRSS")
+jobs = 0
+def take(rows):
+    global jobs
+    jobs += len(rows)
+started = time.process_time()
+reader = ListReader("jobs", decode_rows, take)
+run_slurm(["squeue", sys.argv[1]], 600.0, take=reader.feed).check()
+reader.end()
+print(json.dumps({"jobs": jobs, "cpu_s": time.process_time() - started, "rss_mib": resident_mib("VmHWM"),
+                  "base_mib": base_mib}))
+"""
+READERS = {
+    "text": (WORKER, "text"),
+    "json38": (WORKER, "json38"),
+    "json42": (WORKER, "json42"),
+    "floor38": (FLOOR, "json38"),
+    "floor42": (FLOOR, "json42"),
+}
 
 
 def make_jobs(count: int) -> list[dict[str, Any]]:
@@ -264,8 +303,8 @@ def write_gcm(path: Path, jobs: list[dict[str, Any]]) -> None:
             out.write("".join(values.get(name, "(null)") + "|#" for name in GCM_FIELDS) + "\n")
 
 
-def measure(folder: Path, count: int, *, with_gcm: bool) -> dict[str, dict[str, float]]:
-    """Return what each reader took for so many jobs."""
+def measure(folder: Path, count: int, *, rounds: int, with_gcm: bool) -> dict[str, dict[str, float]]:
+    """Return what each reader took for so many jobs: the round of middle CPU."""
     jobs = make_jobs(count)
     write_text(folder / "text", jobs)
     write_gcm(folder / "gcm", jobs)
@@ -277,21 +316,25 @@ def measure(folder: Path, count: int, *, with_gcm: bool) -> dict[str, dict[str, 
     program.write_text(f'#!/bin/sh\n[ -e "{folder}/$1" ] && exec cat "{folder}/$1"\nexec cat "{folder}/gcm"\n')
     program.chmod(0o755)
     env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    found: dict[str, dict[str, float]] = {}
-    for kind in ("text", "json38", "json42"):
-        argv = [sys.executable, "-c", WORKER, kind, MARKS.field, MARKS.row]
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
-        found[kind] = {**json.loads(done.stdout), "input_mib": (folder / kind).stat().st_size / (1 << 20)}
     python = gcm_python() if with_gcm else None
-    if python is not None:
-        argv = [str(python), str(Path(__file__).with_name("gcm_squeue.py"))]
-        with Path(os.devnull).open("w") as nothing:
-            done = subprocess.run(argv, env=env, stdout=nothing, stderr=subprocess.PIPE, text=True, check=True)
-        found["gcm"] = {
-            **json.loads(done.stderr.splitlines()[-1]),
-            "input_mib": (folder / "gcm").stat().st_size / (1 << 20),
-        }
-    return found
+    found: dict[str, list[dict[str, float]]] = {}
+    for _ in range(rounds):
+        for reader, (program_text, kind) in READERS.items():
+            argv = [sys.executable, "-c", program_text, kind, MARKS.field, MARKS.row]
+            done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+            found.setdefault(reader, []).append({**json.loads(done.stdout), "input_mib": mib_of(folder / kind)})
+        if python is not None:
+            argv = [str(python), str(Path(__file__).with_name("gcm_squeue.py"))]
+            with Path(os.devnull).open("w") as nothing:
+                done = subprocess.run(argv, env=env, stdout=nothing, stderr=subprocess.PIPE, text=True, check=True)
+            figures = json.loads(done.stderr.splitlines()[-1])
+            found.setdefault("gcm", []).append({**figures, "input_mib": mib_of(folder / "gcm")})
+    return {name: sorted(some, key=lambda one: one["cpu_s"])[len(some) // 2] for name, some in found.items()}
+
+
+def mib_of(path: Path) -> float:
+    """Return a file's size."""
+    return path.stat().st_size / (1 << 20)
 
 
 def calls_per_minute() -> float:
@@ -307,19 +350,23 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--jobs", default="20000,100000", help="how many jobs, with commas")
     options.add_argument("--gcm-jobs", type=int, default=20_000, help="GCM reads only clusters up to so many jobs")
+    options.add_argument("--rounds", type=int, default=3)
     chosen = options.parse_args()
     results: dict[str, Any] = {"calls_per_minute": calls_per_minute(), "sizes": {}}
-    print(f"{'jobs':>7} {'reader':8} {'input MiB':>9} {'CPU s':>7} {'jobs/s':>8} {'of GCM':>7} {'RSS MiB':>8}")
+    print(
+        f"{'jobs':>7} {'reader':8} {'input MiB':>9} {'CPU s':>7} {'jobs/s':>8} {'of GCM':>7} {'RSS MiB':>8}"
+        f" {'of it new':>9}"
+    )
     for count in map(int, chosen.jobs.split(",")):
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(Path(folder), count, with_gcm=count <= chosen.gcm_jobs)
+            found = measure(Path(folder), count, rounds=chosen.rounds, with_gcm=count <= chosen.gcm_jobs)
         base = found.get("gcm")
         for name, one in found.items():
             rate = one["jobs"] / one["cpu_s"]
             times = f"{rate * base['cpu_s'] / base['jobs']:7.1f}" if base else "      -"
             print(
                 f"{count:7d} {name:8} {one['input_mib']:9.1f} {one['cpu_s']:7.2f} {rate:8.0f} {times}"
-                f" {one['rss_mib']:8.0f}",
+                f" {one['rss_mib']:8.0f} {one['rss_mib'] - one['base_mib']:9.0f}",
                 flush=True,
             )
         results["sizes"][count] = found

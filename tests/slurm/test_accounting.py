@@ -101,6 +101,24 @@ async def test_each_run_of_a_requeued_job_is_a_record(sandbox: Sandbox) -> None:
     assert len({run["run"] for run in runs}) == 2
 
 
+async def test_a_job_that_is_made_smaller_keeps_what_it_had_before(sandbox: Sandbox) -> None:
+    since = int(time.time())
+    job = sandbox.submit("sleep 600", "--nodes=2", "--gres=gpu:8")
+    sandbox.wait_job(job, "RUNNING")
+    time.sleep(1.1)
+    sandbox.run("scontrol", "update", f"jobid={job}", "numnodes=1")
+    time.sleep(1.1)
+    sandbox.cancel(job)
+    runs = {run["state"]: run for run in (await ended(sandbox, since, job, runs=2))[job]}
+    before, after = runs["RESIZING"], runs["CANCELLED"]
+    assert (before["nodes"], before["gpus"]) == ("n[001-002]", 16)
+    assert (after["nodes"], after["gpus"]) == ("n001", 8)
+    assert before["run"] != after["run"]
+    assert before["end_ts"] == after["part_start_ts"] < after["end_ts"]
+    whole_s = (after["end_ts"] - after["start_ts"]) / 1e9
+    assert before["elapsed_s"] + after["elapsed_s"] == pytest.approx(whole_s), "no second is in both"
+
+
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata"])
 async def test_the_zone_of_this_machine_changes_nothing(
     sandbox: Sandbox, zone: str, monkeypatch: pytest.MonkeyPatch

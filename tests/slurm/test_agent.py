@@ -20,6 +20,7 @@ from waiting import until
 from heeler.bus import Bus, BusSettings, encode, subjects
 from heeler.engine.config import build
 from heeler.slurm.agent import Agent, make_agent, until_stopped
+from heeler.slurm.collectors import COLLECTORS
 from heeler.slurm.readback import read_back
 from heeler.slurm.settings import SlurmSettings
 from heeler.slurm.turns import Turn
@@ -106,7 +107,8 @@ async def test_a_feed_that_starts_during_an_outage_ends_no_job(
 ) -> None:
     async with hearing(bus) as heard:
         async with running(make_agent(bus, settings)):
-            await until(lambda: len(heard.jobs) == 1 and len(heard.nodes) == 2 and bool(heard.clusters))
+            await until(lambda: len(heard.jobs) == 1 and len(heard.nodes) == 2)
+            await until(lambda: bool(heard.clusters) and "last_success_ts" in heard.clusters[-1])
         fake.says("squeue", "", err=UNABLE, rc=1)
         fake.says("scontrol", "", err=UNABLE, rc=1)
         async with running(make_agent(bus, settings)):
@@ -140,6 +142,30 @@ async def test_a_slow_slurm_gets_one_question_at_a_time(bus: Bus, fake: FakeSlur
         (fake.folder / "busy").unlink(missing_ok=True)
         assert [pid for pid in fake.pids[:-1] if Path(f"/proc/{pid}").exists()] == []
     await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in fake.pids))
+
+
+async def test_a_slow_accounting_has_one_child_at_most_which_is_killed_with_its_own_and_delays_no_job(
+    bus: Bus, fake: FakeSlurm, settings: SlurmSettings
+) -> None:
+    fake.add("sacct")
+    fields_of = "case $* in *helpformat*) echo JobIDRaw JobID State Start End Submit; exit 0;; esac"
+    alive = f"cat {fake.folder}/children 2>/dev/null | while read p; do grep -s State:.[RSD] /proc/$p/status; done"
+    slow = f"{fields_of}; {alive} >>{fake.folder}/overlaps; echo $$ >>{fake.folder}/children"
+    fake.says("sacct", "", after=f"{slow}; sleep 300 & echo $! >>{fake.folder}/children; wait")
+    every = {collector.name: 0.0 for collector in COLLECTORS} | {"records": 1.0, "records_running": 1.0}
+    asks = SlurmSettings(**{**settings_dict(settings), "accounting_timeout_s": 0.4, "intervals": every})
+    agent = make_agent(bus, asks)
+    async with hearing(bus) as heard, running(agent):
+        await until(lambda: agent.counts.get("slurm_outages_total.records", 0) >= 3)
+        asked = agent.counts["slurm_answers_total.jobs"]
+        await until(lambda: agent.counts["slurm_answers_total.jobs"] >= asked + 3)
+        await until(lambda: "no answer in 0.4 s" in (heard.clusters[-1].get("outages") or {}).get("records", ""))
+        assert heard.clusters[-1]["controller"] == "up"
+        assert heard.job_events() == [("481", "started", "RUNNING")]
+    assert (fake.folder / "overlaps").read_text() == ""
+    children = [int(pid) for pid in (fake.folder / "children").read_text().split()]
+    assert len(children) >= 6
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "children of children too")
 
 
 def settings_dict(settings: SlurmSettings) -> dict[str, Any]:

@@ -164,9 +164,29 @@ def test_a_job_with_every_gpu_of_its_nodes_has_whole_nodes() -> None:
     assert whole_nodes(job, {"gn1": 8}).source == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("changes", "node_gpus", "wanted"),
+    [
+        ({}, {"gn1": 8, "gn2": 8}, ("whole_node", 8)),
+        ({}, {"gn1": 8, "gn2": 4}, ("whole_node", None)),
+        ({}, {"gn1": 8}, ("none", None)),
+        ({}, {"gn1": 0, "gn2": 0}, ("none", None)),
+        ({"shared": []}, {"gn1": 8, "gn2": 8}, ("none", None)),
+        ({"gres_detail": ["gpu:2(IDX:0-1)"] * 2}, {"gn1": 8, "gn2": 8}, ("slurm_index", 2)),
+    ],
+)
+def test_a_site_may_give_exclusive_jobs_the_gpus_that_they_did_not_ask_for(
+    changes: dict[str, Any], node_gpus: dict[str, int], wanted: tuple[str, int | None]
+) -> None:
+    row = job_row(**{"shared": ["none"], "gres_detail": [], "tres_alloc_str": "cpu=64,node=2", **changes})
+    found = whole_nodes(parse_job_json(row), node_gpus, exclusive_owns=True)
+    assert (found.source, found.per_node) == wanted
+
+
 def test_an_exclusive_job_without_gpus_has_none() -> None:
     job = parse_job_json(job_row(shared="none", gres_detail=[], tres_alloc_str="cpu=64,node=1"))
     assert (job.exclusive, job.gpus.source) == (True, "none")
+    assert whole_nodes(job, {"gn1": 8, "gn2": 8}).source == "none"
     assert parse_job_json(job_row(shared=["none"])).exclusive is True
     assert parse_job_json(job_row(shared=[])).exclusive is False
     assert parse_job_json(job_row(shared=None)).exclusive is None
@@ -234,6 +254,7 @@ def test_gpus_of_a_node_come_from_tres_only_where_the_site_counts_them() -> None
     assert parse_node_text(line, UTC).gpus_used is None
     line = "NodeName=n1 Gres=gpu:h100:8 State=MIXED CfgTRES=cpu=64,gres/gpu=8 AllocTRES=cpu=1"
     assert parse_node_text(line, UTC).gpus_used == 0
+    assert parse_node_text(line.partition(" AllocTRES")[0], UTC).gpus_used is None, "not said is not none"
     line = "NodeName=n1 Gres=gpu:h100:8 GresUsed=gpu:h100:2(IDX:0-1) State=MIXED"
     assert parse_node_text(line, UTC).gpus_used == 2
     assert parse_node_text("NodeName=n1 Gres=(null) State=IDLE", UTC).gpus_total == 0
@@ -248,9 +269,16 @@ def test_gpus_of_a_node_come_from_tres_only_where_the_site_counts_them() -> None
         ("seen [bob@home] [alice@2026-03-01T08:00:00]", "seen [bob@home]", "alice"),
         ("first [alice@2026-03-01T08:00:00]        second", "first\nsecond", "alice"),
         ("no author", "no author", None),
+        ("mail [ops@site.org]", "mail [ops@site.org]", None),
+        (" Low RealMemory [slurm@2026-03-01T08:00:00]", "Low RealMemory", "slurm"),
+        ("(null)", None, None),
+        ("psu [bob@2026-03-01T08:00:00] Comment=x [eve@2026-03-01T08:00:00] Extra=y ", "psu", "bob"),
+        ("first [bob@2026-03-01T08:00:00]        second Comment=x", "first\nsecond", "bob"),
+        ("see Comment=5 [bob@2026-03-01T08:00:00]", "see Comment=5", "bob"),
+        ("no author Comment=x", "no author", None),
     ],
 )
-def test_a_reason_in_text_is_told_from_its_author(text: str, reason: str, user: str | None) -> None:
+def test_a_reason_in_text_is_told_from_its_author(text: str, reason: str | None, user: str | None) -> None:
     node = parse_node_text(f"NodeName=n1 State=IDLE+DRAIN Partitions=a Reason={text}", UTC)
     assert (node.reason, node.reason_user) == (reason, user)
     assert (node.reason_ts_ns is None) == (user is None)
@@ -260,6 +288,15 @@ def test_a_reason_in_text_is_told_from_its_author(text: str, reason: str, user: 
 def test_an_author_that_cannot_be_told_is_not_known() -> None:
     line = "NodeName=n1 State=IDLE+DRAIN Reason=x [eve@2020-01-01T00:00:00] [bob@2026-01-01T00:00:00]   y"
     assert parse_node_text(line, UTC).reason_user is None
+
+
+def test_what_stands_behind_a_reason_is_no_part_of_it() -> None:
+    line = "NodeName=n1 State=IDLE Reason=psu [bob@2026-03-01T08:00:00] Comment=rack 7 ReservationName=maint"
+    answer = parse_nodes_text(line, UTC, with_table=True)
+    assert (answer.nodes[0].reservation, answer.nodes[0].reason) == ("maint", "psu")
+    assert answer.table is not None
+    assert answer.table.columns["comment"] == ["rack 7"]
+    assert parse_node_text("NodeName=n1 State=IDLE Comment=see Reason=x", UTC).reason is None
 
 
 JSON = st.recursive(

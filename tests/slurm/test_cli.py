@@ -50,6 +50,14 @@ def test_a_fault_is_named_and_the_other_lines_are_read() -> None:
         ("time", "NONE", {"seconds": None}),
         ("number", '{"set":false,"infinite":true,"number":0}', {"number": "infinity"}),
         ("number", "4294967294", {"number": None}),
+        ("number", '"5"', {"number": 5}),
+        ("number", "65534", {"number": 65534, "number_16_bits": None}),
+        ("duration", "10 (limit)", {"seconds": 600, "unlimited": False}),
+        ("timestamp", "0", {"ts": None, "utc": None}),
+        ("timestamp", "2026-03-29T03:30:00", {"utc": "2026-03-29T01:30:00Z"}),
+        ("state", "CANCELLED by alice", {"of": "job", "name": "CANCELLED"}),
+        ("jobid", "123_4294967294", {"job": 123, "task": None}),
+        ("jobid", "123.4294967291", {"job": 123, "step": "batch"}),
         ("jobid", "123_[1-10%2]", {"job": 123, "task_count": 10, "throttle": 2}),
         ("fold", "c08 c09,c010 c10", {"hostlist": "c[08-10,010]"}),
     ],
@@ -153,3 +161,48 @@ def test_tables_come_as_rows_without_what_is_not_known() -> None:
     status, _, err = parse("job-table", "no such thing")
     assert status == 1
     assert "no such thing" in err
+
+
+OUTAGE = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.mark.parametrize(
+    "text", [OUTAGE, "481|alice|gpu|RUNNING|a\n483|bob|gpu|PENDING", "481|alice|gpu|RUNNING|a\nx483|bob|gpu|PENDING|b"]
+)
+def test_an_outage_and_a_broken_row_are_no_shorter_queue(text: str) -> None:
+    status, found, err = parse("squeue", text + "\n")
+    assert status == 1
+    assert text.splitlines()[-1] in err
+    assert len(found) == text.count("481")
+
+
+@pytest.mark.parametrize("text", ["", "JOBID|USER|PARTITION|ST|NAME\n"])
+def test_an_empty_queue_is_empty(text: str) -> None:
+    assert parse("squeue", text)[:2] == (0, [])
+
+
+def test_no_answer_is_not_a_cluster_without_nodes() -> None:
+    assert parse("nodes", "")[:2] == (1, [])
+
+
+def test_a_partition_without_nodes_has_no_state() -> None:
+    head = "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n"
+    status, rows, _ = parse("sinfo", f"{head}gpu*  up   infinite   2  idle* gn[1-2]\ncpu  down  30:00  0    n/a \n")
+    assert status == 0
+    assert rows[1] == {"nodes": [], "node_count": 0, "partition": "cpu", "is_default": False}
+
+
+@pytest.mark.parametrize("kind", ["jobs", "squeue"])
+def test_jobs_that_hold_resources_are_given_whatever_else_an_answer_lists(kind: str) -> None:
+    done = [job_row(100 + n, state="COMPLETED", end_time=1500, gres_detail=[]) for n in range(50)]
+    rows = [
+        *done,
+        job_row(1),
+        job_row(2) | {"job_state": ["RUNNING", "NEWER_FLAG"]},
+        job_row(3, state="PENDING", nodes=""),
+    ]
+    status, found, err = parse(kind, json.dumps(answer(jobs=rows)))
+    assert (status, [row["job_id"] for row in found], err) == (0, ["1", "2"], "")
+    status, found, err = parse(kind, json.dumps(answer(jobs=[*rows, job_row(4, state="BOGUS")])))
+    assert (status, [row["job_id"] for row in found]) == (1, ["1", "2"])
+    assert "job 4: not a job state: 'BOGUS'" in err

@@ -45,7 +45,7 @@ def agent_with(
         jobs_interval_s=0.2,
         nodes_interval_s=0.2,
         max_backoff_s=0.3,
-        intervals={"jobs": 0, "nodes": 0} if intervals is None else intervals,
+        intervals={"stats": 0} | ({"jobs": 0, "nodes": 0} if intervals is None else intervals),
         **changes,
     )
     return Agent(
@@ -267,19 +267,38 @@ def test_partitions_are_read_from_json_and_from_text_alike(name: str) -> None:
     assert train["tres"]["gres/gpu"] == 96
 
 
-async def test_partitions_are_asked_as_text_where_there_is_no_json(fake: FakeSlurm, bus: Bus) -> None:
-    text = "PartitionName=train Default=YES MaxTime=1-00:00:00 State=UP TotalCPUs=64 TotalNodes=1 Nodes=gn1 TRES=cpu=64"
-    after = f"case \"$*\" in *json*) echo \"unrecognized option '--json'\" >&2; exit 1;; esac; echo '{text}'"
-    fake.says("scontrol", "", after=after)
+TEXT = (
+    "PartitionName=train Default=YES Hidden=NO PreemptMode=REQUEUE MaxTime=1-00:00:00 State=UP TotalCPUs=64 "
+    "TotalNodes=1 Nodes=gn1 TRES=cpu=64"
+)
+
+
+async def test_partitions_are_asked_as_text_which_alone_says_all_of_them(fake: FakeSlurm, bus: Bus) -> None:
+    fake.says("scontrol", TEXT)
     agent = agent_with(bus, fake, partitions.COLLECTOR)
     for _ in range(2):
         table = await partitions.collect(agent.clients)
         assert (table.columns["max_time_s"], table.source) == ([86400], "scontrol")
-    assert [("--json" in call) for call in fake.calls] == [True, False, False], "what works is kept"
+        told = [table.columns[name] for name in ("is_default", "hidden", "preempt_mode")]
+        assert told == [[True], [False], ["REQUEUE"]]
+    assert [("--json" in call) for call in fake.calls] == [False, False], "and there is no second question"
     fake.says("scontrol", "", err=UNABLE, rc=1)
     with pytest.raises(Exception, match="Unable to contact"):
         await partitions.collect(agent.clients)
-    assert len(fake.calls) == 4, "a controller that is away is asked once"
+    assert len(fake.calls) == 3, "a controller that is away is asked once"
+
+
+def test_what_slurmrestd_leaves_out_of_partitions_is_taken_from_the_text() -> None:
+    said = partitions.parse_json(recorded("24.11/scontrol_show_partitions_json.json").encode())
+    assert said.absent["is_default"] == "not told in JSON"
+    whole = partitions.filled(said, partitions.parse_text(TEXT.encode()))
+    names = list(whole.columns["partition"])
+    assert len(names) > 1
+    at = names.index("train")
+    for name, value in (("is_default", True), ("hidden", False), ("preempt_mode", "REQUEUE")):
+        assert name not in whole.absent
+        assert whole.columns[name] == [value if row == at else None for row in range(len(names))], "null where not told"
+    assert whole.columns["max_time_s"] == said.columns["max_time_s"], "what was told stays"
 
 
 async def test_while_the_controller_is_away_its_tables_keep_no_question_for_jobs_waiting(
@@ -304,3 +323,42 @@ async def test_while_the_controller_is_away_its_tables_keep_no_question_for_jobs
         fake.says("scontrol", answer(nodes=[node_row("gn1")]))
         fake.says("squeue", answer(jobs=[job_row()]))
         await until(lambda: asked >= during + 2)
+
+
+async def test_sums_go_out_with_the_jobs_and_cost_no_question(bus: Bus, fake: FakeSlurm) -> None:
+    agent = agent_with(bus, fake, intervals={"jobs": 0, "nodes": 0, "stats": 1})
+    async with running(agent):
+        await until(lambda: agent.counts.get("slurm_published_total.slurmtable", 0) >= 2)
+    found = await tables(bus)
+    assert {part["table"] for part in found} == {"stats"}
+    columns = found[-1]["columns"]
+    assert list(zip(columns["scope"], columns["partition"], columns["account"], strict=True)) == [
+        ("account", None, "lab"),
+        ("cluster", None, None),
+        ("partition", "train", None),
+        ("partition_account", "train", "lab"),
+    ]
+    assert columns["nodes"] == [None, 1, 1, None]
+    assert columns["jobs_running"] == [1, 1, 1, 1]
+    assert columns["ended_in_failure"] == [None] * 4, "nobody asked accounting"
+    assert {call.split()[0] for call in fake.calls} == {"squeue", "scontrol"}
+    polls = sum(agent.counts[f"slurm_answers_total.{name}"] for name in ("jobs", "nodes"))
+    assert len(fake.calls) <= polls + 3, "an answer each (and one that was under way), and what asks for the version"
+
+
+async def test_while_nodes_are_not_answered_sums_over_them_are_unknown(bus: Bus, fake: FakeSlurm) -> None:
+    agent = agent_with(bus, fake, intervals={"jobs": 0, "nodes": 0, "stats": 1})
+    async with running(agent):
+        await until(lambda: agent.counts.get("slurm_published_total.slurmtable", 0) >= 1)
+        fake.says("scontrol", "", err=UNABLE, rc=1)
+        await until(lambda: agent.counts.get("slurm_outages_total.nodes", 0) >= 1)
+        before = agent.counts["slurm_published_total.slurmtable"]
+        await until(lambda: agent.counts["slurm_published_total.slurmtable"] >= before + 2)
+        fake.says("squeue", "", err=UNABLE, rc=1)
+        await until(lambda: agent.counts.get("slurm_outages_total.jobs", 0) >= 1)
+        silent = agent.counts["slurm_published_total.slurmtable"]
+        await until(lambda: agent.counts.get("slurm_outages_total.jobs", 0) >= 4)
+        assert agent.counts["slurm_published_total.slurmtable"] == silent, "without jobs there are no sums"
+    last = (await tables(bus))[-1]["columns"]
+    at = last["scope"].index("cluster")
+    assert (last["nodes"][at], last["gpus"][at], last["jobs_running"][at]) == (None, None, 1)

@@ -1,6 +1,8 @@
 """Commands end at their deadline with all that they started, and both their pipes are read."""
 
 import asyncio
+import gc
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -151,3 +153,29 @@ def test_many_commands_leave_neither_zombies_nor_files(program: Program) -> None
     with pytest.raises(SlurmError):
         run_slurm([program("sleep 1000")], 0.05)
     assert not [pid for pid in children() if not alive(pid)]
+
+
+def test_output_that_is_handed_on_is_not_kept(program: Program) -> None:
+    taken = bytearray()
+    done = run_slurm([program("echo begins; head -c 3000000 /dev/zero; echo ends; exit 3")], 30, take=taken.extend)
+    assert (len(taken), bytes(taken[:7]), bytes(taken[-5:])) == (3_000_012, b"begins\n", b"ends\n")
+    assert (done.rc, done.stdout[:7], done.stdout[-5:], len(done.stdout)) == (3, b"begins\n", b"ends\n", 8192)
+
+
+def test_what_is_done_with_an_output_is_not_the_commands_time(program: Program) -> None:
+    # The command waits at a full pipe while its output is looked at.
+    spent: list[bytes] = []
+
+    def take(data: bytes) -> None:
+        if not spent:
+            time.sleep(1.0)
+        spent.append(data)
+
+    done = run_slurm([program("head -c 3000000 /dev/zero; sleep 0.1")], 0.8, take=take)
+    assert (done.rc, sum(map(len, spent))) == (0, 3_000_000)
+
+
+def test_output_without_end_that_is_handed_on_is_cut_off(program: Program) -> None:
+    with pytest.raises(OutputTooLargeError):
+        Child([program("yes")]).wait(60, max_bytes=1 << 20, take=lambda data: None)
+    assert gc.isenabled()

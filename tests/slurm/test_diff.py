@@ -96,6 +96,39 @@ def test_a_job_that_completes_holds_its_nodes_till_the_last_epilog() -> None:
     ]
 
 
+def test_a_job_that_completes_gives_its_nodes_back_one_by_one_and_has_ended_with_all_of_them() -> None:
+    names = ["gn2", "gn9", "gn10"]
+    gres = ["gpu:h100:2(IDX:0-1)", "gpu:h100:2(IDX:2-3)", "gpu:h100:2(IDX:4-5)"]
+    tres = "cpu=3,node=3,gres/gpu=6"
+    known = jobs({}, job_row(nodes="gn[2,9-10]", gres_detail=gres, tres_alloc_str=tres)).known
+    gpus = {"gn2": [0, 1], "gn9": [2, 3], "gn10": [4, 5]}
+    seen = []
+    for step, left in enumerate(["gn[9-10]", "gn10"], start=1):
+        row = job_row(state="COMPLETING", nodes=left, gres_detail=[], tres_alloc_str=tres)
+        change = jobs(known, row, at=T + step * NS, node_gpus={"gn9": 2, "gn10": 6})
+        seen += [p.message for p in change.publications]
+        known = change.known
+    assert [(m["event"], m["nodes"], m["released"]) for m in seen] == [
+        ("changed", ["gn9", "gn10"], ["gn2"]),
+        ("changed", ["gn10"], ["gn2", "gn9"]),
+    ]
+    assert {(m["gpus_source"], m["gpus_per_node"]) for m in seen} == {("slurm_index", 2)}
+    assert all(m["gpus"] == gpus for m in seen)
+    for state, said in (("COMPLETED", "COMPLETED"), ("PENDING", "REQUEUED")):
+        over = job_row(state=state, nodes="", gres_detail=[], end_time=1990)
+        (publication,) = jobs(known, over, at=T + 9 * NS).publications
+        ended = publication.message
+        assert (ended["event"], ended["state"], ended["nodes"], ended["gpus"]) == ("ended", said, names, gpus)
+        assert "released" not in ended
+
+
+def test_what_a_completing_job_has_left_is_no_whole_node_by_its_count_alone() -> None:
+    row = job_row(state="COMPLETING", nodes="gn2", gres_detail=[], tres_alloc_str="cpu=2,node=2,gres/gpu=8")
+    (publication,) = jobs({}, row, node_gpus={"gn1": 8, "gn2": 8}).publications
+    message = publication.message
+    assert (message["gpus_source"], message["gpus_per_node"]) == ("unknown", 4), "eight GPUs were on two nodes"
+
+
 def test_a_requeued_job_is_two_runs() -> None:
     known = jobs({}, job_row(900, nodes="gn1", gres_detail=["gpu:8(IDX:0-7)"])).known
     waiting = jobs(known, job_row(900, state="PENDING", restart_cnt=1, nodes=""), at=T + NS)
@@ -105,6 +138,41 @@ def test_a_requeued_job_is_two_runs() -> None:
     assert told(change) == [("900", "started", "RUNNING")]
     assert change.publications[0].message["nodes"] == ["gn7"]
     assert change.publications[0].message["restarts"] == 1
+
+
+def test_a_run_that_a_failed_node_ended_is_said_to_have_failed_and_to_be_requeued() -> None:
+    known = jobs({}, job_row(900, nodes="gn[1-2]")).known
+    waiting = job_row(900, state="PENDING", restart_cnt=1, nodes="", failed_node="gn2")
+    change = jobs(known, waiting, at=T + NS)
+    (end,) = [p.message for p in change.publications]
+    assert (end["state"], end["requeued"], end["failed_node"]) == ("NODE_FAIL", True, "gn2")
+    again = job_row(900, restart_cnt=1, submit_time=1900, start_time=1950, nodes="gn[1-2]", failed_node="gn2")
+    known = jobs(change.known, again, at=T + 2 * NS).known
+    later = job_row(900, state="PENDING", restart_cnt=2, nodes="", failed_node="gn2")
+    (end,) = [p.message for p in jobs(known, later, at=T + 3 * NS).publications]
+    assert (end["state"], end["requeued"]) == ("REQUEUED", True), "Slurm still names the node of the failure before"
+    assert "failed_node" not in end
+
+
+def test_a_node_that_was_none_of_the_runs_own_did_not_end_it() -> None:
+    known = jobs({}, job_row(900, nodes="gn[1-2]")).known
+    waiting = job_row(900, state="PENDING", restart_cnt=1, nodes="", failed_node="gn7")
+    (end,) = [p.message for p in jobs(known, waiting, at=T + NS).publications]
+    assert (end["state"], end["requeued"]) == ("REQUEUED", True)
+
+
+def test_a_run_whose_end_was_missed_by_a_poll_still_names_the_failed_node() -> None:
+    known = jobs({}, job_row(900, nodes="gn[1-2]")).known
+    again = job_row(900, restart_cnt=1, submit_time=1900, start_time=1950, nodes="gn[7-8]", failed_node="gn1")
+    ended, started = [p.message for p in jobs(known, again, at=T + NS).publications]
+    assert (ended["state"], ended["requeued"], ended["failed_node"]) == ("NODE_FAIL", True, "gn1")
+    assert (started["event"], started["state"]) == ("started", "RUNNING")
+
+
+def test_an_id_that_is_given_out_again_was_not_requeued() -> None:
+    known = jobs({}, job_row(1, name="old")).known
+    ended = jobs(known, job_row(1, name="new", submit_time=1900, start_time=1900), at=T + NS).publications[0].message
+    assert "requeued" not in ended
 
 
 def test_a_requeue_between_two_polls_ends_one_run_and_starts_another_in_order() -> None:
@@ -130,6 +198,15 @@ def test_a_job_between_two_polls_is_told_once_and_only_if_recent() -> None:
     assert told(change) == [("481", "ended", "COMPLETED")]
     assert told(jobs(change.known, short, at=T + 10 * NS)) == []
     assert told(jobs({}, short, at=T + 7200 * NS)) == [], "an old end is no news after a cold start"
+
+
+def test_of_many_finished_jobs_in_an_answer_only_those_that_hold_resources_live() -> None:
+    running = [job_row(n, nodes="gn1", gres_detail=[f"gpu:1(IDX:{n})"]) for n in range(1, 4)]
+    ended = ["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"]
+    done = [job_row(100 + n, state=ended[n % 6], end_time=1500, gres_detail=[]) for n in range(200)]
+    change = jobs({}, *done[:100], *running, *done[100:], at=T + feed.RECENT_NS)
+    assert told(change) == [(str(n), "started", "RUNNING") for n in range(1, 4)]
+    assert feed.live_jobs(change.known) == 3
 
 
 def test_a_job_that_never_ran_has_not_ended() -> None:

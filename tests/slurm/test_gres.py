@@ -34,6 +34,14 @@ from heeler.slurm.tres import parse_tres
             "tmp:844G,gpu:v100:no_consume:4,nic:1",
             [Gres("tmp", 844 * 1024**3), Gres("gpu", 4, "v100", no_consume=True), Gres("nic", 1)],
         ),
+        ("gpu:(null):8(IDX:0-7)", [Gres("gpu", 8, None, tuple(range(8)))]),
+        ("gpu:(null):0(IDX:N/A)", [Gres("gpu", 0, None, ())]),
+        ("gpu:3090:8(S:0)", [Gres("gpu", 8, "3090", sockets="0")]),
+        ("gres/gpu:3090=2", [Gres("gpu", 2, "3090")]),
+        ("gpu:4090", [Gres("gpu", 4090)]),
+        ("gres:none", []),
+        ("gpu:8,nvme:3.5T", [Gres("gpu", 8), Gres("nvme", 7 * 1024**4 // 2)]),
+        ("GPU:h100:4,Shard:2", [Gres("gpu", 4, "h100"), Gres("shard", 2)]),
         ("craynetwork:4,gpu:2", [Gres("craynetwork", 4), Gres("gpu", 2)]),
     ],
 )
@@ -72,6 +80,13 @@ def test_shards_keep_their_use_by_gpu() -> None:
     assert not parse_gres("shard:gb10:40(30/80,10/80)")[0].mismatch
 
 
+def test_a_list_of_shards_names_the_gpus_that_they_are_of() -> None:
+    (found,) = parse_gres("shard:h100:3(IDX:0,2)")
+    assert (found.count, found.indices, found.mismatch) == (3, (0, 2), False)
+    assert parse_gres("shard:1(IDX:0,2)")[0].mismatch, "a shard is of one GPU"
+    assert gpu_indices([found]) == (), "no GPU is had whole"
+
+
 def test_indices_are_known_only_when_every_gpu_has_one() -> None:
     assert gpu_indices(parse_gres("gpu:a100:2(IDX:4-5),gpu:v100:1(IDX:0)")) == (0, 4, 5)
     assert gpu_indices(parse_gres("gpu:a100:2(IDX:4-5),gpu:v100:1")) is None
@@ -90,6 +105,7 @@ def test_indices_are_known_only_when_every_gpu_has_one() -> None:
         ":8",
         "8",
         "gpu:-1",
+        "gpu:1.5",
         "gpu:99999999999999999999",
         "gpu:8(IDX:0-7)x",
         "gpu:8 (IDX:0-7",
@@ -132,6 +148,27 @@ def test_gpus_with_and_without_type_are_counted_once() -> None:
 )
 def test_memory_is_in_bytes(text: str, size: int | None) -> None:
     assert parse_tres(text).mem_bytes == size
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu:2", "gres:gpu:2", "gres/gpu:2", "gres/gpu=2", "gres/gpu:a100:2", "gres/gpu:a100=2"]
+)
+def test_a_request_counts_the_same_in_all_versions(text: str) -> None:
+    found = parse_tres(text)
+    assert (found.gpus, found.gpus_by_type) == (2, {"a100": 2} if "a100" in text else {})
+
+
+def test_what_is_not_set_has_no_amount_and_licences_have_servers() -> None:
+    found = parse_tres("cpu=2,energy=18446744073709551614,license/matlab@db.example.org=3")
+    assert found.values == {"cpu": 2, "license/matlab@db.example.org": 3}
+
+
+@pytest.mark.parametrize(
+    "text", ["cpu=64,gres/gpu:2", "gres/gpu:h10+", "gres/gpu:h100", "gres/gpu", "cpu:4", "cpu=64,gres/gpu:h1+"]
+)
+def test_a_text_that_was_cut_is_no_request(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_tres(text)
 
 
 @pytest.mark.parametrize("text", ["", "(null)", "N/A", None])

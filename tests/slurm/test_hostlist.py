@@ -32,8 +32,15 @@ def test_a_list_expands_as_slurm_expands_it(text: str, names: list[str]) -> None
     assert expand(text) == names
 
 
-@pytest.mark.parametrize("text", ["", "(null)", "None assigned", "N/A", "n/a", "None", "  ", None])
+@pytest.mark.parametrize(
+    "text", ["", "(null)", "None assigned", "N/A", "n/a", "None", "  ", None, "Unknown", "NULL", "None Assigned"]
+)
 def test_a_list_that_is_not_there_has_no_names(text: str | None) -> None:
+    assert expand(text) == []
+
+
+@pytest.mark.parametrize("text", ["(Resources)", "(ReqNodeNotAvail, UnavailableNodes:n[1-2])", "(none)"])
+def test_a_reason_in_the_place_of_nodes_is_no_node(text: str) -> None:
     assert expand(text) == []
 
 

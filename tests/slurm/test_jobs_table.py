@@ -298,12 +298,12 @@ def test_nodes_from_text_and_json_of_one_cluster_are_alike() -> None:
 
 
 def test_an_answer_goes_out_as_valid_messages() -> None:
-    from heeler.bus import decode, encode
-    from heeler.slurm.publisher import table_publications
+    from heeler.bus import decode
+    from heeler.slurm.tableparts import payload_of, table_publications
 
     found = parse_jobs_json(recorded("24.11/squeue_json.json"), now_ns=NOW, with_table=True)
     assert found.table is not None
     (part,) = table_publications("north", "slurm", "jobs", found.table, ts_ns=NOW, duration_ns=5, version=None)
-    message = decode(part.kind, encode(part.kind, part.message))
+    message = decode(part.kind, payload_of(part))
     assert json.loads(json.dumps(message["columns"]["nodes"]))[0] == ["n001", "n002"]
     assert message["slurm_version"] == "24.11.5"

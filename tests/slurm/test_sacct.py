@@ -99,11 +99,42 @@ def test_text_and_json_say_the_same_of_a_run(version: str) -> None:
     for record in json.records:
         other = text[record["job_id"], record["run"]]
         told = {key for key in same if key in record or key in other}
-        if "exit_code" not in record:
+        if "exit_code" not in record and "end_ts" in record:
             assert version == "22.05", "whose JSON says 0 for any status"
             told -= {"exit_code", "signal"}
         assert {key: record.get(key) for key in told} == {key: other.get(key) for key in told}
         assert [s["step"] for s in record.get("steps", ())] == [s["step"] for s in other.get("steps", ())]
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_what_has_not_ended_has_no_exit_status(version: str) -> None:
+    for found in (
+        parse_sacct_text(recorded(f"{version}/sacct_all.txt")),
+        parse_sacct_json(recorded(f"{version}/sacct_json.json")),
+    ):
+        live = [part for r in found.records for part in (r, *r.get("steps", ())) if part["state"] == "RUNNING"]
+        assert not [part for part in live if {"exit_code", "signal", "derived_exit_code"} & part.keys()]
+        done = [record for record in found.records if "end_ts" in record]
+        assert done
+        assert version == "22.05" or all("exit_code" in record for record in done)
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED", "PENDING"])
+def test_a_run_says_its_exit_status_only_after_its_end(state: str) -> None:
+    live = parse_sacct_text(answer(ROW | {"State": state, "End": "Unknown"})).records[0]
+    assert not {"exit_code", "signal", "derived_exit_code"} & live.keys()
+    assert parse_sacct_text(answer(ROW)).records[0]["exit_code"] == 0
+    cancelled = parse_sacct_text(answer(ROW | {"State": "CANCELLED by 0", "Start": "Unknown"})).records[0]
+    assert (cancelled["exit_code"], cancelled["signal"]) == (0, 0)
+
+
+def test_a_step_that_has_ended_in_a_run_that_has_not_says_how() -> None:
+    job = ROW | {"State": "RUNNING", "End": "Unknown"}
+    step = ROW | {"JobID": f"{ROW['JobID']}.0", "JobIDRaw": f"{ROW['JobID']}.0", "State": "FAILED", "ExitCode": "3:0"}
+    other = step | {"JobID": f"{ROW['JobID']}.1", "JobIDRaw": f"{ROW['JobID']}.1", "State": "RUNNING", "End": "Unknown"}
+    record = parse_sacct_text(answer(job, step, other)).records[0]
+    assert "exit_code" not in record
+    assert [step.get("exit_code") for step in record["steps"]] == [3, None]
 
 
 def test_two_runs_of_a_requeued_job_are_two_records() -> None:
@@ -166,6 +197,39 @@ def test_a_mark_for_not_known_is_no_amount() -> None:
 def test_states_in_every_spelling(raw: str, state: str, by: str | None) -> None:
     record = one(State=raw)
     assert (record["state"], record["state_raw"], record.get("cancelled_by")) == (state, raw, by)
+
+
+def test_a_run_that_was_resized_has_a_record_for_each_size() -> None:
+    head = "JobIDRaw|JobID|State|Submit|Start|End|NodeList|AllocTRES"
+    rows = [
+        "7|7|RESIZING|2026-03-01T09:00:00|2026-03-01T10:00:00|2026-03-01T11:00:00|n[1-4]|gres/gpu=32",
+        "7|7|RESIZING|2026-03-01T11:00:00|2026-03-01T10:00:00|2026-03-01T11:30:00|n[1-2]|gres/gpu=16",
+        "7|7|COMPLETED|2026-03-01T11:30:00|2026-03-01T10:00:00|2026-03-01T12:00:00|n1|gres/gpu=8",
+    ]
+    found = parse_sacct_text("\n".join([head, *rows]), zone=UTC).records
+    assert [(one["run"], one["state"], one["gpus"]) for one in found] == [
+        ("1772359200r1772362800", "RESIZING", 32),
+        ("1772359200r1772364600", "RESIZING", 16),
+        ("1772359200", "COMPLETED", 8),
+    ]
+
+
+def test_each_part_of_a_resized_run_counts_for_its_own_time_alone() -> None:
+    head = "JobIDRaw|JobID|State|Submit|Start|End|Elapsed|Suspended|AllocTRES"
+    rows = [
+        "7|7|RESIZING|2026-03-01T09:00:00|2026-03-01T10:00:00|2026-03-01T11:00:00|01:00:00|00:00:00|gres/gpu=32",
+        "7|7|RESIZING|2026-03-01T11:00:00|2026-03-01T10:00:00|2026-03-01T11:30:00|01:30:00|00:00:00|gres/gpu=16",
+        "7|7|COMPLETED|2026-03-01T11:30:00|2026-03-01T10:00:00|2026-03-01T12:00:00|02:00:00|00:00:00|gres/gpu=8",
+        "8|8|COMPLETED|2026-03-01T11:30:00|2026-03-01T10:00:00|2026-03-01T12:00:00|01:50:00|00:10:00|gres/gpu=8",
+        "9|9|COMPLETED|2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T12:00:00|02:00:00|00:00:00|gres/gpu=8",
+    ]
+    found = parse_sacct_text("\n".join([head, *rows]), zone=UTC).records
+    begins = [one.get("part_start_ts") for one in found]
+    assert begins == [None, 1772362800 * 10**9, 1772364600 * 10**9, 1772364600 * 10**9, None]
+    assert [one.get("elapsed_s") for one in found] == [3600, 1800, 1800, None, 7200], (
+        "how it was suspended is not known"
+    )
+    assert sum(one["gpus"] * one["elapsed_s"] for one in found[:3]) == (32 + 8 + 4) * 3600
 
 
 def test_a_run_that_never_started_is_named_by_its_submission() -> None:

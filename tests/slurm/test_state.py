@@ -83,6 +83,13 @@ def test_an_unknown_flag_is_kept_and_listed_and_takes_no_node_away() -> None:
     assert found.available is True
 
 
+@pytest.mark.parametrize("text", ["IDLE$DRAIN", "IDLE,DRAIN", "IDLE|DRAIN", "idle?"])
+def test_a_node_whose_state_is_half_understood_is_not_called_available(text: str) -> None:
+    found = parse_node_state(text)
+    assert (found.base, found.available) == ("IDLE", None)
+    assert found.unparsed == text[4:]
+
+
 def test_a_text_half_understood_keeps_the_rest() -> None:
     found = parse_node_state("DOWN$NOT_RESPONDING")
     assert (found.base, found.unparsed, found.available) == ("DOWN", "$NOT_RESPONDING", False)
@@ -132,7 +139,16 @@ def test_every_mark_becomes_its_flag(base: str, marks: list[str]) -> None:
         ("BOGUS", "UNKNOWN", False, False),
         ("RE+", "UNKNOWN", False, False),
         ("+", "UNKNOWN", False, False),
-        (["RUNNING", "BOGUS"], "UNKNOWN", False, False),
+        (["RUNNING", "BOGUS"], "RUNNING", True, False),
+        (["BOGUS", "COMPLETED"], "COMPLETED", False, True),
+        (["PENDING", "BOGUS", "REQUEUED"], "PENDING", False, False),
+        (["BOGUS", "REQUEUED"], "UNKNOWN", False, False),
+        (["RUNNING", "COMPLETED"], "UNKNOWN", False, False),
+        ("RUNNING,COMPLETING", "COMPLETING", True, False),
+        ("RUNNING+CONFIGURING", "CONFIGURING", True, False),
+        ("PENDING,REQUEUED", "PENDING", False, False),
+        ("CANCELLED by alice", "CANCELLED", False, True),
+        ("CANCELLED by", "CANCELLED", False, True),
     ],
 )
 def test_a_job_state_is_known_by_name_code_and_cut_name(value: Any, name: str, holds: bool, ended: bool) -> None:
@@ -144,6 +160,8 @@ def test_what_a_job_state_adds_is_kept() -> None:
     assert parse_job_state("CANCELLED by 1001").cancelled_by_uid == 1001
     assert parse_job_state("CANCELLED by 1001").name == "CANCELLED"
     assert parse_job_state("BOGUS").raw == "BOGUS"
+    assert parse_job_state(["RUNNING", "BOGUS"]).unknown_flags == ("BOGUS",)
+    assert parse_job_state(["RUNNING", "BOGUS"]).raw == "RUNNING+BOGUS"
 
 
 @pytest.mark.parametrize("value", ["", [], None, 3, [""], ["RUNNING", None]])

@@ -60,7 +60,10 @@ def test_a_duration_that_slurm_would_print_comes_back(seconds: int) -> None:
     assert parse_duration(f"{days}-{hours:02d}:{minutes:02d}:{rest:02d}" if days else text) == seconds
 
 
-@pytest.mark.parametrize("text", ["NONE", "N/A", "Unknown", "None", "(null)", "0", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["NONE", "N/A", "Unknown", "None", "(null)", "0", "", "4294967294", "18446744073709551614", "1970-01-01T00:00:00"],
+)
 def test_no_time_is_none_however_it_is_spelt(text: str) -> None:
     assert parse_timestamp(text, UTC) is None
 
@@ -123,6 +126,8 @@ def test_a_time_before_the_first_day_is_an_error_in_any_zone() -> None:
         ({"set": False, "infinite": False, "number": 0}, None),
         ({"set": False, "infinite": True, "number": 0}, inf),
         ({"set": True, "infinite": False, "number": 0}, 0),
+        ({"set": False}, None),
+        ({"infinite": True}, inf),
         ({"set": True, "infinite": False, "number": 4294967294}, None),
         (5, 5),
         ("5", 5),

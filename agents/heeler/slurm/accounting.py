@@ -24,12 +24,15 @@ from heeler.slurm.errors import CommandTimeoutError, OutputTooLargeError
 from heeler.slurm.publication import Publication
 from heeler.slurm.sacct import NS, Sacct, Window
 from heeler.slurm.sacct_text import Records
+from heeler.slurm.statjobs import Ends
 
 log = structlog.get_logger("heeler.slurm")
 
-RECORDS, RUNNING = "records", "records_running"
+RECORDS, RUNNING, ENDS = "records", "records_running", "ends"
 OVERLAP_S = 3600
 FIRST_S = 24 * 3600  # how far back a feed without a state goes
+ENDS_S = 3600  # no more than the overlap: each answer has all of it
+ENDS_OLD_S = 600
 MAX_STEP_S, MIN_STEP_S = 6 * 3600, 60
 
 
@@ -122,6 +125,7 @@ async def collect_ended(clients: Clients) -> Messages:
     except (CommandTimeoutError, OutputTooLargeError):
         cursor.shrink()
         raise
+    clients.memory[ENDS] = _ends(records, window, now_s)
     new = cursor.new(records.records)
 
     def done() -> None:
@@ -134,6 +138,33 @@ async def collect_ended(clients: Clients) -> Messages:
     return Messages(publications(clients.cluster, fresh, now_ns), done, records.unreadable, records.version)
 
 
+def _ends(records: Records, window: Window, now_s: int) -> "KnownEnds | None":
+    """Return the ends of the last hour, where an answer has all of them."""
+    since_s = window.end_s - ENDS_S
+    if records.unreadable or window.end_s < now_s or window.start_s > since_s:
+        return None
+    runs = [
+        (record["state"], record.get("partition"), record.get("account"))
+        for record in records.records
+        if record["end_ts"] >= since_s * NS
+    ]
+    return KnownEnds(now_s, Ends(ENDS_S, tuple(runs)))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEnds:
+    """The runs that ended within the hour before accounting was asked, for the table `stats`."""
+
+    asked_s: int
+    ends: Ends
+
+
+def recent_ends(clients: Clients, now_s: int) -> Ends | None:
+    """Return what accounting said last of the last hour; None where that is old, or was not all."""
+    known = clients.memory.get(ENDS)
+    return known.ends if isinstance(known, KnownEnds) and now_s - known.asked_s <= ENDS_OLD_S else None
+
+
 async def collect_running(clients: Clients) -> Messages:
     """Ask for what runs now."""
     now_ns = time.time_ns()
@@ -144,7 +175,7 @@ async def collect_running(clients: Clients) -> Messages:
 def _sacct(clients: Clients) -> Sacct:
     found = clients.memory.get("sacct")
     if not isinstance(found, Sacct):
-        found = clients.memory["sacct"] = Sacct(clients)
+        found = clients.memory["sacct"] = Sacct(clients, clients.settings.accounting_timeout_s)
     return found
 
 

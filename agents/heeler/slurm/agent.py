@@ -9,7 +9,7 @@ import asyncio
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,17 +18,29 @@ from typing import Any
 import click
 import structlog
 
-from heeler.bus import ROUTES, Bus, BusError, ConfigError, ConsumerSpec, Delivery, consume, subjects
+from heeler.bus import (
+    ROUTES,
+    Bus,
+    BusError,
+    ConfigError,
+    ConsumerSpec,
+    DecodeError,
+    Delivery,
+    consume,
+    decode,
+    subjects,
+)
 from heeler.bus.client import RETRYABLE
 from heeler.engine.process import Context, Program, serve, set_up_logs
-from heeler.slurm import feed
+from heeler.slurm import accounting, feed, stats
 from heeler.slurm.clients import Clients
 from heeler.slurm.collect import Collector, Messages, Table
 from heeler.slurm.collectors import COLLECTORS
 from heeler.slurm.errors import SlurmError
+from heeler.slurm.mapkeeper import MapKeeper
 from heeler.slurm.publication import Publication
 from heeler.slurm.publisher import Publisher
-from heeler.slurm.readback import read_back
+from heeler.slurm.readback import last_values, read_back
 from heeler.slurm.rows import Unreadable
 from heeler.slurm.settings import SlurmSettings
 from heeler.slurm.sources import Outage, Polled, SlurmSource, Source
@@ -56,10 +68,13 @@ class Agent:
     collectors: Sequence[Collector] = ()
     clients: Clients = field(default_factory=Clients)
     publisher: Publisher = field(init=False)
+    job_map: MapKeeper = field(init=False)
+    _nodes_table: Table | None = None  # the newest, for the sums
     _woken: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
 
     def __post_init__(self) -> None:
         self.publisher = Publisher(self.bus)
+        self.job_map = MapKeeper(self.bus, self.publisher.count)
         self.turns = {
             # Nodes go first: they say how many GPUs a whole node has.
             NODES: Turn(NODES, self.settings.nodes_interval_s),
@@ -81,6 +96,7 @@ class Agent:
         """Learn from the last-value streams what was published before."""
         back = await read_back(self.bus, self.settings.feed, self.clock_ns())
         self.jobs, self.nodes = back.jobs, back.nodes
+        await last_values(self.bus, "Inventory", self.job_map.inventory, "last")
         for turn in self._core():
             turn.success_ts_ns = back.last_success_ts_ns
         log.info("known", jobs=feed.live_jobs(self.jobs), nodes=feed.live_nodes(self.nodes))
@@ -92,6 +108,7 @@ class Agent:
             lanes.setdefault(turn.lane, []).append(turn)
         running = {asyncio.create_task(self._run_lane(turns)) for turns in lanes.values()}
         running.add(asyncio.create_task(self._listen()))
+        running.add(asyncio.create_task(self._hear("Inventory", self.job_map.inventory)))
         try:
             ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
@@ -118,15 +135,30 @@ class Agent:
     async def _listen(self) -> None:
         """Ask for jobs at once where a prolog runs: a job starts or ends there."""
 
-        async def on(_delivery: Delivery) -> None:
+        def on_prolog(message: Mapping[str, Any]) -> None:
+            self.job_map.prolog(message)
             self.hurry()
 
-        route = ROUTES["PrologEvent"]
+        await self._hear("PrologEvent", on_prolog)
+
+    async def _hear(self, kind: str, take: Callable[[Mapping[str, Any]], None]) -> None:
+        """Hand over the newest message of each node, then all that come, of this cluster."""
+
+        async def on(delivery: Delivery) -> None:
+            try:
+                message = decode(kind, delivery.data)
+            except DecodeError as err:
+                log.warning("not_understood", subject=delivery.subject, error=str(err))
+                return
+            if message["cluster"] == self.bus.cluster:
+                take(message)
+
+        route = ROUTES[kind]
         while True:
             try:
-                await consume(self.bus, ConsumerSpec(route.stream, (route.pattern,)), on)
+                await consume(self.bus, ConsumerSpec(route.stream, (route.pattern,), start="last"), on)
             except RETRYABLE as err:
-                log.warning("prologs_not_heard", error=f"{type(err).__name__}: {err}")
+                log.warning("not_heard", what=kind, error=f"{type(err).__name__}: {err}")
             await asyncio.sleep(HURRY_S)
 
     def hurry(self) -> None:
@@ -153,11 +185,16 @@ class Agent:
         if turn.collector is not None:
             await self._poll_table(turn, turn.collector)
             return
-        asked_ns, with_table = self.clock_ns(), self._table_is_due(turn)
+        asked_ns = self.clock_ns()
+        wanted = {
+            name
+            for name, due_s in ((turn.name, turn.table_due_s), (stats.NAME, turn.stats_due_s))
+            if self._is_due(turn, name, due_s)
+        }
         polled: Polled[Any] = await (
-            self.source.jobs(asked_ns, with_table=with_table)
+            self.source.jobs(asked_ns, with_table=bool(wanted))
             if turn.name == JOBS
-            else self.source.nodes(with_table=with_table)
+            else self.source.nodes(with_table=bool(wanted))
         )
         now_ns = self.clock_ns()
         answer = polled.answer
@@ -168,15 +205,15 @@ class Agent:
             await self.publisher.publish(change.publications)
             if turn.name == JOBS:
                 self.jobs = change.known
+                if all(row.name is not None for row in answer.unreadable):  # the answer is whole
+                    await self.job_map.write(self.jobs, self.nodes, now_ns)
             else:
                 self.nodes = change.known
             self._success(turn, answer.unreadable, answer.version, now_ns)
             if answer.table is not None:
-                # The same answer feeds both: no second question.
-                turn.table_due_s = time.monotonic() + self.settings.intervals.get(turn.name, CORE_TABLE_S)
-                await self._publish_table(
-                    turn.name, replace(answer.table, source=polled.source), asked_ns, polled.duration_ns
-                )
+                # The same answer feeds all of them: no second question.
+                table = replace(answer.table, source=polled.source)
+                await self._publish_core_tables(turn, table, wanted, asked_ns, polled.duration_ns)
         await self.publisher.publish_one(self.cluster_state(polled, now_ns))
 
     async def _poll_table(self, turn: Turn, collector: Collector) -> None:
@@ -203,10 +240,31 @@ class Agent:
             self.settings.feed, name, table, ts_ns=asked_ns, duration_ns=duration_ns, version=self.version
         )
 
-    def _table_is_due(self, turn: Turn) -> bool:
-        """Whether all jobs or nodes go out as a table after this answer. A poll comes a little early or late."""
-        interval_s = self.settings.intervals.get(turn.name, CORE_TABLE_S)
-        return interval_s > 0 and turn.table_due_s - time.monotonic() < turn.interval_s / 2
+    async def _publish_core_tables(
+        self, turn: Turn, table: Table, wanted: set[str], asked_ns: int, duration_ns: int
+    ) -> None:
+        """Publish all jobs or all nodes as a table, and with the jobs the sums over both."""
+        if turn.name in wanted:
+            turn.table_due_s = time.monotonic() + self._interval_s(turn.name)
+            await self._publish_table(turn.name, table, asked_ns, duration_ns)
+        if stats.NAME not in wanted:
+            return
+        turn.stats_due_s = time.monotonic() + self._interval_s(stats.NAME)
+        if turn.name == NODES:
+            self._nodes_table = table
+            return
+        # Nodes that are not answered now are not known, however they were before.
+        nodes = self._nodes_table if self.turns[NODES].why is None else None
+        ends = accounting.recent_ends(self.clients, asked_ns // 1_000_000_000)
+        sums = await asyncio.to_thread(stats.stats_table, table, nodes, asked_ns, ends)
+        await self._publish_table(stats.NAME, replace(sums, source=table.source), asked_ns, duration_ns)
+
+    def _interval_s(self, name: str) -> float:
+        return self.settings.intervals.get(name, CORE_TABLE_S)
+
+    def _is_due(self, turn: Turn, name: str, due_s: float) -> bool:
+        """Whether a table goes out after this answer. A poll comes a little early or late."""
+        return self._interval_s(name) > 0 and due_s - time.monotonic() < turn.interval_s / 2
 
     def _core(self) -> list[Turn]:
         """Return the turns that say whether the controller is there."""
@@ -219,7 +277,9 @@ class Agent:
             "republish_ns": int(self.settings.republish_s * 1e9),
         }
         if turn.name == JOBS:
-            return feed.diff_jobs(self.jobs, answer, node_gpus=feed.node_gpus(self.nodes), **options)
+            owns = self.settings.exclusive_owns_gpus
+            gpus = feed.node_gpus(self.nodes)
+            return feed.diff_jobs(self.jobs, answer, node_gpus=gpus, exclusive_owns=owns, **options)
         return feed.diff_nodes(self.nodes, answer, **options)
 
     def _outage(self, turn: Turn, why: str) -> None:
@@ -378,7 +438,7 @@ def _settings(path: str | None, bin_dir: str | None, interval: float | None) -> 
     if interval is not None:
         slurm = replace(slurm, jobs_interval_s=interval, nodes_interval_s=1.5 * interval)
     slurm.validate()
-    unknown = sorted(slurm.intervals.keys() - {JOBS, NODES} - {collector.name for collector in COLLECTORS})
+    unknown = sorted(slurm.intervals.keys() - {JOBS, NODES, stats.NAME} - {collector.name for collector in COLLECTORS})
     if unknown:
         raise ConfigError("; ".join(f"slurm.intervals.{name}: no such table" for name in unknown))
     return {**settings, "slurm": slurm}

@@ -10,16 +10,13 @@ from typing import Any
 
 import click
 
-from heeler.bus import Bus, BusError, ConfigError
+from heeler.bus import BusError, ConfigError
 from heeler.cli.common import bus_options, connected
 from heeler.engine import config
-from heeler.slurm.accounting import publications
 from heeler.slurm.backfill import Backfill, Summary
 from heeler.slurm.clients import Clients
-from heeler.slurm.errors import SlurmError
-from heeler.slurm.publisher import Publisher
+from heeler.slurm.publishcli import publish_records
 from heeler.slurm.sacct import Sacct, Window
-from heeler.slurm.sacct_text import Records
 from heeler.slurm.settings import SlurmSettings
 
 SHOWN = 20
@@ -108,7 +105,7 @@ async def _run(url: str | None, config_path: str | None, **options: Any) -> Summ
         sacct = Sacct(Clients(settings, bus.cluster), float(options["timeout"]))
         work = Backfill(
             ask=sacct.ended,
-            publish=lambda records: _publish(bus, records),
+            publish=lambda records: publish_records(bus, records),
             whole=Window(options["start"], options["end"]),
             step_s=options["step"],
             state=options["state"],
@@ -117,14 +114,6 @@ async def _run(url: str | None, config_path: str | None, **options: Any) -> Summ
             tell=(lambda _: None) if options["quiet"] else lambda line: click.echo(line, err=True),
         )
         return await work.run()
-
-
-async def _publish(bus: Bus, records: Records) -> None:
-    publisher = Publisher(bus)
-    await publisher.publish(publications(bus.cluster, records, time.time_ns()))
-    refused = sum(publisher.counts.get(f"slurm_{why}_messages_total", 0) for why in ("refused", "cut"))
-    if refused:
-        raise SlurmError(f"{refused:g} records are not on the bus: the log says which")
 
 
 def _report(summary: Summary) -> None:

@@ -16,9 +16,10 @@ from heeler.slurm.backfillcli import backfill
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import gpu_count, parse_gres
 from heeler.slurm.kinds import KINDS
+from heeler.slurm.oneliner import entries
+from heeler.slurm.publishcli import publish
 from heeler.slurm.rows import Unreadable
-from heeler.slurm.sacct_json import parse_sacct_json
-from heeler.slurm.sacct_text import parse_sacct_text
+from heeler.slurm.saved import parse_saved_sacct
 from heeler.slurm.settings import SlurmSettings
 from heeler.slurm.tres import parse_tres
 
@@ -31,6 +32,7 @@ def slurm_cli() -> None:
 
 
 slurm_cli.add_command(backfill)
+slurm_cli.add_command(publish)
 
 
 @slurm_cli.command("parse")
@@ -46,6 +48,8 @@ slurm_cli.add_command(backfill)
             "jobstate",
             "partition",
             "time",
+            "duration",
+            "timestamp",
             "number",
             "jobid",
             "squeue",
@@ -130,7 +134,21 @@ def _squeue(source: str, fields: list[str], delimiter: str, end: str | None, clu
         return
     yield from found.rows
     for line in found.unparsed:
-        click.echo(f"heeler slurm parse squeue: ignored, no row: {line!r}", err=True)
+        if _beside_rows(line, len(fields), delimiter, any_rows=bool(found.rows)):
+            click.echo(f"heeler slurm parse squeue: ignored, no row: {line!r}", err=True)
+        else:
+            yield str(ParseError("not a row of squeue", line))
+
+
+def _beside_rows(line: str, count: int, delimiter: str, *, any_rows: bool) -> bool:
+    """Whether a line that is no row is nothing to worry about: the header, or a warning beside rows.
+
+    Words in the place of all rows are a fault, as an outage is no empty queue; so is a row without its id or its last
+    fields.
+    """
+    if line.count(delimiter) >= count - 1:
+        return line == line.upper() and not any(mark.isdigit() for mark in line)
+    return any_rows and not text.begins_with_id(line, delimiter)
 
 
 def _jobs(source: str, cluster: str) -> Results:
@@ -142,17 +160,14 @@ def _jobs(source: str, cluster: str) -> Results:
     for job in answer.jobs:
         if job.state.holds:
             yield jobs.job_message(job, cluster=cluster, event="started", ts_ns=job.start_ts_ns or 0)
+        elif job.state.name == "UNKNOWN":
+            yield f"job {job.id}: {ParseError('not a job state', job.state.raw)}"
     yield from (f"job {row.name or '?'}: {row.why}" for row in answer.unreadable)
 
 
 def _sacct(source: str, fields: list[str], delimiter: str, zone: tzinfo, cluster: str) -> Results:
     try:
-        is_json = any(line.lstrip().startswith("{") for line in source.splitlines()[:100])
-        found = (
-            parse_sacct_json(source)
-            if is_json
-            else parse_sacct_text(source, zone=zone, delimiter=delimiter, fields=fields)
-        )
+        found = parse_saved_sacct(source, zone=zone, delimiter=delimiter, fields=fields)
     except ParseError as err:
         yield str(err)
         return
@@ -164,7 +179,11 @@ def _nodes(source: str, zone: tzinfo, cluster: str) -> Results:
     try:
         # Warnings may stand before either form.
         is_json = any(line.lstrip().startswith("{") for line in source.splitlines()[:100])
-        answer = nodes.parse_nodes_json(source) if is_json else nodes.parse_nodes_text(source, zone)
+        answer = (
+            nodes.parse_nodes_json(source)
+            if is_json
+            else nodes.parse_nodes_text("\n".join(entries(source)), zone)  # also without --oneliner
+        )
     except ParseError as err:
         yield str(err)
         return
@@ -172,6 +191,8 @@ def _nodes(source: str, zone: tzinfo, cluster: str) -> Results:
         message = nodes.node_message(node, cluster=cluster, event="seen", ts_ns=0)
         yield {**message, "drained": node.state.drained, "draining": node.state.draining}
     yield from (f"node {row.name or '?'}: {row.why}" for row in answer.unreadable)
+    if not source.strip():
+        yield str(ParseError("empty answer", source))  # scontrol has words for a cluster without nodes
 
 
 def _whole(kind: str, source: str, zone: tzinfo) -> Results:
@@ -226,18 +247,28 @@ def _jobstate(line: str, _zone: tzinfo) -> dict[str, Any]:
 def _time(line: str, zone: tzinfo) -> dict[str, Any]:
     """Read a duration where it is one, else a timestamp."""
     try:
-        seconds = times.parse_duration(line)
+        found = _duration(line, zone)
     except ParseError:
-        stamp = times.parse_timestamp(line, zone)
-        if stamp is None:
-            return {"seconds": None, "utc": None}
-        return {"ts": stamp, "utc": times.utc_text(stamp)}
+        return _timestamp(line, zone)
+    return found if found["seconds"] else {**found, "ts": None, "utc": None}
+
+
+def _duration(line: str, _zone: tzinfo) -> dict[str, Any]:
+    seconds = times.parse_duration(line)
     return {"seconds": seconds, "unlimited": seconds == inf}
 
 
+def _timestamp(line: str, zone: tzinfo) -> dict[str, Any]:
+    stamp = times.parse_timestamp(line, zone)
+    return {"ts": stamp, "utc": None if stamp is None else times.utc_text(stamp)}
+
+
 def _number(line: str, _zone: tzinfo) -> dict[str, Any]:
-    value = jsonfix.loads(line).value if line.lstrip().startswith("{") else line
-    return {"number": jsonnumbers.number(value)}
+    word = line.strip()
+    value: Any = jsonfix.loads(word).value if word.startswith("{") else word
+    if len(word) > 1 and word.startswith('"') and word.endswith('"'):
+        value = word[1:-1]
+    return {"number": jsonnumbers.number(value), "number_16_bits": jsonnumbers.number(value, bits16=True)}
 
 
 def _jobid(line: str, _zone: tzinfo) -> dict[str, Any]:
@@ -254,6 +285,8 @@ LINES: dict[str, Line] = {
     "jobstate": _jobstate,
     "partition": lambda line, _zone: asdict(state.parse_partition(line)),
     "time": _time,
+    "duration": _duration,
+    "timestamp": _timestamp,
     "number": _number,
     "jobid": _jobid,
 }

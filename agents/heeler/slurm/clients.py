@@ -16,20 +16,38 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Any, Generic, Literal, TypeVar
+from functools import partial
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from heeler.slurm.command import Completed, run_slurm_async, slurm_env
+import structlog
+
+from heeler.slurm.command import Completed, Take, run_slurm_async, slurm_env
 from heeler.slurm.errors import CommandFailedError, OutageError, ParseError, RestError, SlurmError
 from heeler.slurm.rest import NEWEST, Rest
 from heeler.slurm.settings import SlurmSettings
 
+log = structlog.get_logger("heeler.slurm")
+
 Answer = TypeVar("Answer")
+Made_co = TypeVar("Made_co", covariant=True)
 Kind = Literal["rest", "json", "text"]
 
 NO_SUCH_OPTION = ("unrecognized option", "invalid option", "unknown option", "Unknown field")
 REPROBE_S = 600.0  # so that a slurmrestd that was away is used again
 TAIL = 4096  # bytes of an answer's beginning and end in which its version stands
 _DATA_PARSER = re.compile(rb"data_parser/v0\.0\.(\d{1,3})")
+
+
+class Reader(Protocol[Made_co]):
+    """Takes an answer in pieces as it comes."""
+
+    def feed(self, data: bytes | memoryview, /) -> None:
+        """Take a piece. Raises nothing: what is wrong is said at the end."""
+        ...
+
+    def result(self) -> Made_co:
+        """Return what it says. Raises ParseError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +61,7 @@ class Way(Generic[Answer]):
     question: tuple[str, ...]
     parse: Callable[[bytes], Answer]
     timeout_s: float | None = None  # that of the settings otherwise
+    reader: Callable[[], Reader[Answer]] | None = None  # in the place of `parse`, for what a command prints
     env: Mapping[str, str] | None = None  # added to the command's environment
 
 
@@ -64,6 +83,7 @@ class Clients:
     rest: Rest | None = field(init=False)
     _kept: dict[str, _Kept] = field(default_factory=dict)
     _json: str = "--json"
+    _told: str = ""
 
     def __post_init__(self) -> None:
         chosen = self.settings
@@ -85,13 +105,15 @@ class Clients:
         timeout_s: float | None = None,
         env: Mapping[str, str] | None = None,
         answer: bytes = b"",
+        take: Take | None = None,
     ) -> Completed:
-        """Run one of Slurm's commands; `answer` is for one that asks back.
+        """Run one of Slurm's commands; `answer` is for one that asks back, `take` gets what it prints as it comes.
 
         Raises SlurmError, also for an exit status other than 0.
         """
         limit = self.settings.timeout_s if timeout_s is None else timeout_s
-        return (await run_slurm_async(argv, limit, {**environment(self.settings), **(env or {})}, answer)).check()
+        env = {**environment(self.settings), **(env or {})}
+        return (await run_slurm_async(argv, limit, env, answer, take)).check()
 
     async def ask(self, name: str, ways: Sequence[Way[Answer]]) -> Answer:
         """Ask in the first way that this Slurm has; which one is kept under `name`. Raises SlurmError."""
@@ -111,10 +133,18 @@ class Clients:
                     break
                 continue
             if kept is None or kept.way != at or first != kept.way:
+                self._tell(name, usable[at], errors)
                 self._kept[name] = _Kept(at, time.monotonic())
             self._note(answer)
             return answer
         raise _worst(errors)
+
+    def _tell(self, name: str, way: Way[Any], errors: Sequence[SlurmError]) -> None:
+        """Say once that a slurmrestd was wanted and did not answer: the commands hide what is wrong with it."""
+        why = "; ".join(str(err) for err in errors if isinstance(err, RestError) and not is_missing_feature(err))
+        if why and why != self._told:
+            log.warning("asked_otherwise", question=name, way=way.kind, error=why)
+        self._told = why
 
     def _is_wanted(self, way: Way[Any]) -> bool:
         return self.settings.source in ("auto", way.kind) and (way.kind != "rest" or self.rest is not None)
@@ -128,20 +158,28 @@ class Clients:
             return await self._ask_rest(way)
         if way.kind == "json":
             return await self._ask_json(way)
-        done = await self.run(way.question, way.timeout_s, way.env)
-        return await self._read(way, done.stdout, way.question[0])
+        _, read = await self._run(way, way.question)
+        return await self._read(read, way.question[0])
+
+    async def _run(self, way: Way[Answer], argv: Sequence[str]) -> tuple[Completed, Callable[[], Answer]]:
+        """Run a way's command; return it, and what reads its answer."""
+        if way.reader is None:
+            done = await self.run(argv, way.timeout_s, way.env)
+            return done, partial(way.parse, done.stdout)
+        reader = way.reader()
+        return await self.run(argv, way.timeout_s, way.env, take=reader.feed), reader.result
 
     async def _ask_json(self, way: Way[Answer]) -> Answer:
-        done = await self.run((*way.question, self._json), way.timeout_s, way.env)
+        done, read = await self._run(way, (*way.question, self._json))
         try:
-            answer = await self._read(way, done.stdout, f"{way.question[0]} {self._json}")
+            answer = await self._read(read, f"{way.question[0]} {self._json}")
         except ParseError:
             # Newer than what is known here, and other than that: the same Slurm can speak an older version too.
             if self._json != "--json" or (newest_version(done.stdout) or 0) <= NEWEST:
                 raise
             self._json = f"--json=v0.0.{NEWEST}"
-            done = await self.run((*way.question, self._json), way.timeout_s, way.env)
-            answer = await self._read(way, done.stdout, f"{way.question[0]} {self._json}")
+            _, read = await self._run(way, (*way.question, self._json))
+            answer = await self._read(read, f"{way.question[0]} {self._json}")
         return answer
 
     async def _ask_rest(self, way: Way[Answer]) -> Answer:
@@ -155,10 +193,10 @@ class Clients:
             if err.status == 404:
                 self.rest.forget_version()
             raise
-        return await self._read(way, body, f"slurmrestd {version}")
+        return await self._read(partial(way.parse, body), f"slurmrestd {version}")
 
-    async def _read(self, way: Way[Answer], data: bytes, source: str) -> Answer:
-        answer = await asyncio.to_thread(way.parse, data)
+    async def _read(self, read: Callable[[], Answer], source: str) -> Answer:
+        answer = await asyncio.to_thread(read)
         self.source = source
         return _with_source(answer, source)
 
@@ -206,7 +244,7 @@ def newest_version(data: bytes) -> int | None:
 
 
 def is_missing_feature(error: Exception) -> bool:
-    """Whether this version of Slurm can't be asked so, but perhaps in another way."""
+    """Whether this Slurm can't be asked so, but perhaps in another way."""
     if isinstance(error, CommandFailedError):
         return any(words in error.stderr for words in NO_SUCH_OPTION)
     if isinstance(error, RestError):

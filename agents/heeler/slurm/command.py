@@ -7,6 +7,7 @@ its own that is killed at the deadline, both its pipes are drained, and its envi
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import select
 import selectors
@@ -14,8 +15,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Self
 
@@ -25,11 +27,17 @@ from heeler.slurm.errors import (
     CommandTimeoutError,
     OutputTooLargeError,
 )
+from heeler.slurm.gcpause import gc_paused
 
 MAX_OUTPUT_BYTES = 1 << 30  # squeue --json of 100,000 jobs is some 300 MB
 MAX_STDERR_BYTES = 64 << 10  # the end of it is kept
+PIPE_BYTES = 1 << 20  # as large as a pipe may be for everybody
+ENDS_BYTES = 4096  # of an output that is handed on, from its beginning and from its end
 GRACE_S = 2.0
 STEERING = ("SLURM_", "SQUEUE_", "SINFO_", "SCONTROL_", "SACCT_", "SBATCH_", "SRUN_", "SALLOC_")
+
+
+Take = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ class Child:
     """A running command. `wait` is for one thread; `kill` may come from another."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None, answer: bytes = b"") -> None:
-        """Start it; `answer` (short) is what it reads when it asks something. Raises CommandMissingError."""
+        """Start it; `answer` is what it reads. Raises CommandMissingError."""
         self.argv = tuple(argv)
         self._started = time.monotonic()
         self._lock = threading.Lock()
@@ -100,14 +108,21 @@ class Child:
             )
         except (OSError, ValueError) as err:
             raise CommandMissingError(self.argv, str(err)) from err
+        else:
+            with contextlib.suppress(OSError):  # a user may have had all that he may: then it stays as it is
+                fcntl.fcntl(_fileno(self._process.stdout), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         finally:
             if stdin >= 0:
                 os.close(stdin)
 
-    def wait(self, timeout_s: float, max_bytes: int = MAX_OUTPUT_BYTES) -> Completed:
-        """Return the command when it has ended. Raises CommandTimeoutError, OutputTooLargeError."""
+    def wait(self, timeout_s: float, max_bytes: int = MAX_OUTPUT_BYTES, take: Take | None = None) -> Completed:
+        """Return the command when it has ended. Raises CommandTimeoutError, OutputTooLargeError.
+
+        `take` gets standard output as it comes; only its ends are kept then. What it does with it is not the command's
+        time.
+        """
         try:
-            out, err = self._drain(timeout_s, max_bytes)
+            out, err = self._drain(timeout_s, max_bytes, take)
         finally:
             self.kill()
             for pipe in (self._process.stdout, self._process.stderr):
@@ -123,15 +138,15 @@ class Child:
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
 
-    def _drain(self, timeout_s: float, max_bytes: int) -> tuple[bytes, bytes]:
+    def _drain(self, timeout_s: float, max_bytes: int, take_out: Take | None) -> tuple[bytes, bytes]:
         """Read both pipes until the command has ended, without reaping it."""
-        out, err = bytearray(), bytearray()
+        out, err = _Kept() if take_out is None else _Passed(take_out), bytearray()
         deadline = self._started + timeout_s
         ended = os.pidfd_open(self._process.pid)
         try:
-            with selectors.DefaultSelector() as selector:
-                for pipe, buffer in ((self._process.stdout, out), (self._process.stderr, err)):
-                    selector.register(_fileno(pipe), selectors.EVENT_READ, buffer)
+            with selectors.DefaultSelector() as selector, out:
+                for pipe, take in ((self._process.stdout, out.write), (self._process.stderr, err.extend)):
+                    selector.register(_fileno(pipe), selectors.EVENT_READ, take)
                 selector.register(ended, selectors.EVENT_READ)
                 while selector.get_map():
                     ready = selector.select(max(deadline - time.monotonic(), 0.0))
@@ -145,33 +160,100 @@ class Child:
                             # A grandchild may hold the pipes open: nothing that it says is the answer.
                             deadline = min(deadline, time.monotonic() + GRACE_S)
                             continue
-                        chunk = os.read(key.fd, 1 << 18)
+                        chunk = os.read(key.fd, PIPE_BYTES)
                         if not chunk:
                             selector.unregister(key.fd)
-                        key.data.extend(chunk)
-                    if len(out) > max_bytes:
+                        key.data(chunk)
+                    deadline += out.spent_s()
+                    if out.size > max_bytes:
                         raise OutputTooLargeError(self.argv, f"more than {max_bytes} bytes of output")
                     del err[:-MAX_STDERR_BYTES]
         finally:
             os.close(ended)
-        return bytes(out), bytes(err)
+        return out.kept(), bytes(err)
 
 
-def run_slurm(argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> Completed:
-    """Run a command and return it, whatever its exit status.
+class _Kept:
+    """Standard output as a whole."""
+
+    def __init__(self) -> None:
+        self._out = BytesIO()  # hands over its bytes without a copy
+
+    def write(self, data: bytes) -> None:
+        self._out.write(data)
+
+    @property
+    def size(self) -> int:
+        return self._out.tell()
+
+    def spent_s(self) -> float:
+        return 0.0
+
+    def kept(self) -> bytes:
+        return self._out.getvalue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _Passed:
+    """Standard output that is handed on as it comes; its beginning and end are kept."""
+
+    def __init__(self, take: Take) -> None:
+        self._take, self.size, self._spent_s = take, 0, 0.0
+        self._head, self._tail = b"", b""
+        self._pause = contextlib.ExitStack()
+
+    def write(self, data: bytes) -> None:
+        if not self.size:
+            self._pause.enter_context(gc_paused())
+        self.size += len(data)
+        started = time.monotonic()
+        self._take(data)
+        self._spent_s += time.monotonic() - started
+        if len(self._head) < ENDS_BYTES:
+            self._head += data[: ENDS_BYTES - len(self._head)]
+        self._tail = data[-ENDS_BYTES:] if len(data) >= ENDS_BYTES else (self._tail + data)[-ENDS_BYTES:]
+
+    def spent_s(self) -> float:
+        """Return how long it took since this was last asked."""
+        spent_s, self._spent_s = self._spent_s, 0.0
+        return spent_s
+
+    def kept(self) -> bytes:
+        return self._head + self._tail
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pause.close()
+
+
+def run_slurm(
+    argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None, take: Take | None = None
+) -> Completed:
+    """Run a command and return it, whatever its exit status. `take`: as in `Child.wait`.
 
     Without `env` it gets `slurm_env()`. Raises CommandMissingError, CommandTimeoutError, OutputTooLargeError.
     """
-    return Child(argv, env).wait(timeout_s)
+    return Child(argv, env).wait(timeout_s, take=take)
 
 
 async def run_slurm_async(
-    argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None, answer: bytes = b""
+    argv: Sequence[str],
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    answer: bytes = b"",
+    take: Take | None = None,
 ) -> Completed:
-    """Run a command without blocking the loop; kills it when cancelled."""
+    """Run a command without blocking the loop; kills it when cancelled. `take`: as in `Child.wait`, in a thread."""
     child = Child(argv, env, answer)
     try:
-        return await asyncio.to_thread(child.wait, timeout_s)
+        return await asyncio.to_thread(child.wait, timeout_s, take=take)
     except asyncio.CancelledError:
         child.kill()
         raise
@@ -189,8 +271,13 @@ def _find(program: str, env: Mapping[str, str]) -> str:
 
 
 def _said(answer: bytes) -> int:
-    """Return the end of a pipe at which an answer waits."""
-    assert len(answer) <= select.PIPE_BUF, "more would block"
+    """Return the end of a pipe at which an answer waits, or a file without a name where it is too long for a pipe."""
+    if len(answer) > select.PIPE_BUF:
+        whole = os.memfd_create("answer")
+        with os.fdopen(os.dup(whole), "wb") as file:
+            file.write(answer)
+        os.lseek(whole, 0, os.SEEK_SET)
+        return whole
     out, into = os.pipe()
     os.write(into, answer)
     os.close(into)

@@ -9,6 +9,7 @@ SlurmError
      +- CommandFailedError    it ended with an exit status other than 0
  +- OutageError         several ways to ask, and each gave no answer
  +- RestError           slurmrestd gave no answer
+     +- RestTlsError         no connection that can be trusted; nothing was sent, the token neither
 """
 
 SHOWN = 200  # characters of an offending text that a message repeats
@@ -72,3 +73,7 @@ class RestError(SlurmError):
         super().__init__(f"slurmrestd: {why}")
         self.status = status
         self.missing = missing
+
+
+class RestTlsError(RestError):
+    """No TLS to slurmrestd that can be trusted. Nothing was sent to it, the token neither."""

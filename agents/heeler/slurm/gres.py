@@ -6,14 +6,18 @@ from dataclasses import dataclass
 
 from heeler.slurm.errors import ParseError
 
+SHARED_KINDS = frozenset(("shard", "mps"))  # parts of GPUs, of which several jobs may have some
 NULLS = frozenset(("", "(null)", "n/a", "none", "null"))
 MAX_INDEX = 4095
 MAX_COUNT = (1 << 63) - 1
 _UNITS: dict[str, int] = {"": 1} | {unit: 1024**power for power, unit in enumerate("KMGTPE", start=1)}
 
-_COUNT = re.compile(r"(\d{1,20})([KMGTPE]?)", re.IGNORECASE | re.ASCII)
+# Also 1.5T, as people write sizes; a fraction without a unit is no count.
+_COUNT = re.compile(r"(\d{1,20})(?:([KMGTPE]?)|(\.\d{1,9})([KMGTPE]))", re.IGNORECASE | re.ASCII)
+_COUNTED = frozenset(("gpu", *SHARED_KINDS))  # whatever their case: what is not seen as a GPU is counted as none
 _NAME = re.compile(r"[A-Za-z][\w.\-]*", re.ASCII)
 _TYPE = re.compile(r"(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9][\w.\-+]*", re.ASCII)
+_ANY_TYPE = re.compile(r"[A-Za-z0-9][\w.\-+]*", re.ASCII)
 _BRACKETS = re.compile(r"\(([^()]*)\)")
 _USE = re.compile(r"(\d{1,18})/(\d{1,18})", re.ASCII)
 _SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
@@ -23,7 +27,8 @@ _SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 class Gres:
     """One generic resource.
 
-    ``indices``: device minors, None where they are not said. ``use``: (used, total) of each device, for shards.
+    ``indices``: device minors, None where they are not said; of shards those of the GPUs that they are of.
+    ``use``: (used, total) of each device, for shards.
     ``mismatch``: the count and the list contradict each other; the count stands.
     """
 
@@ -41,7 +46,8 @@ def parse_gres(text: str | None) -> tuple[Gres, ...]:
     """Return the resources of a GRES string, none for each spelling of null. Raises ParseError."""
     if text is None or text.strip().lower() in NULLS:
         return ()
-    return tuple(_parse_one(part.strip(), text) for part in split_outside(text) if part.strip())
+    found = [_parse_one(part.strip(), text) for part in split_outside(text) if part.strip()]
+    return tuple(gres for gres in found if gres is not None)
 
 
 def gpu_count(resources: Iterable[Gres]) -> int:
@@ -72,7 +78,9 @@ def split_outside(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _parse_one(part: str, whole: str) -> Gres:
+def _parse_one(part: str, whole: str) -> Gres | None:
+    # Slurm writes (null) for no type: gpu:(null):8(IDX:0-7).
+    part = part.replace(":(null)", "")
     head, bracket, _ = part.partition("(")
     notes = _BRACKETS.findall(part)
     if bracket and head + "".join(f"({note})" for note in notes) != part:
@@ -82,14 +90,19 @@ def _parse_one(part: str, whole: str) -> Gres:
     words = head.replace("=", ":").split(":")
     no_consume = "no_consume" in words[1:]
     words = [words[0], *(word for word in words[1:] if word != "no_consume")]
+    if words == ["none"]:
+        return None  # what --gres=none leaves behind
     if not _NAME.fullmatch(words[0]) or len(words) > 3:
         raise ParseError("not a GRES", part)
     count = _count(words[-1]) if len(words) > 1 else None
     # gpu and gpu:a100 ask for one.
     middle = words[1:] if count is None else words[1:-1]
-    if len(middle) > 1 or not all(_TYPE.fullmatch(word) for word in middle):
+    # A type of digits only, such as 3090, is a type where a count follows it.
+    form = _TYPE if count is None else _ANY_TYPE
+    if len(middle) > 1 or not all(form.fullmatch(word) for word in middle):
         raise ParseError("not a GRES", part)
-    return _with_notes(words[0], middle[0] if middle else None, 1 if count is None else count, no_consume, notes, whole)
+    name = words[0].lower() if words[0].lower() in _COUNTED else words[0]
+    return _with_notes(name, middle[0] if middle else None, 1 if count is None else count, no_consume, notes, whole)
 
 
 def _with_notes(name: str, kind: str | None, count: int, no_consume: bool, notes: list[str], whole: str) -> Gres:
@@ -102,7 +115,8 @@ def _with_notes(name: str, kind: str | None, count: int, no_consume: bool, notes
             sockets = note[2:]
         elif note.startswith("IDX:"):
             indices = parse_indices(note[4:])
-            mismatch |= len(indices) != count
+            # Of shards and MPS shares it lists the GPUs that they are of, and a GPU has many of them.
+            mismatch |= len(indices) > count if name in SHARED_KINDS else len(indices) != count
         elif note.startswith("CNT:"):
             mismatch |= _count(note[4:]) != count
         else:
@@ -141,7 +155,8 @@ def _count(text: str) -> int | None:
     found = _COUNT.fullmatch(text)
     if not found:
         return None
-    count = int(found[1]) * _UNITS[found[2].upper()]
+    unit = _UNITS[(found[2] or found[4] or "").upper()]
+    count = round(float(found[1] + found[3]) * unit) if found[3] else int(found[1]) * unit
     if count > MAX_COUNT:
         raise ParseError("count too large", text)
     return count

@@ -18,7 +18,7 @@ from heeler.slurm.errors import ParseError
 MAX_NAMES = 65_536
 MAX_NAME = 255
 MAX_TEXT = 8 << 20
-NULLS = frozenset(("", "(null)", "none assigned", "n/a", "none", "null"))
+NULLS = frozenset(("", "none assigned", "not assigned", "n/a", "none", "null", "unknown"))
 
 _LITERAL = re.compile(r"[A-Za-z0-9_.+:\-]+", re.ASCII)
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
@@ -46,7 +46,7 @@ def expand(text: str | None) -> list[str]:
     The padding is the width of a range's low bound; of several brackets the leftmost changes slowest.
     Raises ParseError, also above 65,536 names, before it makes one.
     """
-    if text is None or text.strip().lower() in NULLS:
+    if text is None or _says_none(text.strip()):
         return []
     text = text.strip()
     if len(text) > MAX_TEXT:
@@ -56,6 +56,11 @@ def expand(text: str | None) -> list[str]:
     if count > MAX_NAMES:
         raise ParseError(f"host list of {count} names, more than {MAX_NAMES}", text)
     return [name for entry in entries for name in _names(entry)]
+
+
+def _says_none(text: str) -> bool:
+    """Whether words stand in the place of a list: a null, or squeue's reason in brackets, such as ``(Resources)``."""
+    return text.lower() in NULLS or (text.startswith("(") and text.endswith(")"))
 
 
 def expand_set(text: str | None) -> tuple[str, ...]:

@@ -16,7 +16,9 @@ from heeler.slurm import jobvalues
 from heeler.slurm.collect import Table
 from heeler.slurm.errors import ParseError
 from heeler.slurm.jobid import MAX_ID, MAX_TASKS, parse_job_id
+from heeler.slurm.jobs import Gpus, Job
 from heeler.slurm.jobvalues import NS, PRIORITY_ONE, Requests
+from heeler.slurm.packed import PackedColumns
 from heeler.slurm.rows import Unreadable
 from heeler.slurm.state import JobFlags
 
@@ -45,7 +47,23 @@ HAD = (
     "shards_allocated",
     "mps_allocated",
 )
-_BAD = object()
+PACKED = 1000  # rows that are packed at a time: they make a part of the table
+MOST_KNOWN = 4096  # different values of a column that are kept
+_NOT_TOLD = object()
+
+
+@dataclass(slots=True)
+class Memo:
+    """What was made of the values of an answer, by the function that reads them."""
+
+    _known: dict[Callable[[Any], Any], tuple[dict[Any, Any], dict[Any, str]]] = field(default_factory=dict)
+
+    def of(self, read: Callable[[Any], Any]) -> tuple[dict[Any, Any], dict[Any, str]]:
+        """Return what is known of values, and why some can't be read."""
+        found = self._known.get(read)
+        if found is None or len(found[0]) > MOST_KNOWN:
+            found = self._known[read] = {}, {}
+        return found
 
 
 @dataclass(slots=True)
@@ -53,26 +71,36 @@ class Columns:
     """Columns under way, and the rows that can't be read."""
 
     rows: int
+    memo: Memo = field(default_factory=Memo)
     found: dict[str, Column] = field(default_factory=dict)
     bad: dict[int, str] = field(default_factory=dict)
     states: list[JobFlags] = field(default_factory=list)
     waits: list[bool] = field(default_factory=list)
 
-    def read(self, values: Sequence[Any], read: Callable[[Any], Any]) -> Column:
-        """Return each value as `read` has it; equal values are read once. Values must have a hash."""
-        known: dict[Any, Any] = {}
-        why: dict[Any, str] = {}
-        for value in set(values):
-            try:
-                known[value] = read(value)
-            except ParseError as err:
-                known[value], why[value] = _BAD, str(err)
-        out = [known[value] for value in values]
+    def read(self, values: Sequence[Any], read: Callable[[Any], Any], *, keep: bool = True) -> Column:
+        """Return each value as `read` has it; equal values are read once. Values must have a hash.
+
+        `keep`: what `read` made of a value is kept for later columns of the answer; not what is large.
+        """
+        some = values
+        if values and values[0] == values[-1] and values.count(values[0]) == len(values):
+            some = values[:1]  # to compare is cheaper than to hash
+        known, why = (self.memo if keep else Memo()).of(read)
+        try:
+            out = list(map(known.__getitem__, some))
+        except KeyError:
+            for value in set(some) - known.keys():
+                try:
+                    known[value] = read(value)
+                except ParseError as err:
+                    known[value], why[value] = None, str(err)
+            out = list(map(known.__getitem__, some))
+        if some is not values:
+            out *= len(values)
         if why:
             for at, value in enumerate(values):
                 if value in why:
                     self.bad.setdefault(at, why[value])
-                    out[at] = None
         return out
 
     def each(self, values: Iterable[Any], read: Callable[[Any], Any]) -> Column:
@@ -137,20 +165,10 @@ class Columns:
 
         `asked`, `had`: TRES as text; without `asked`, a waiting job has it under `had`. `asks`: what `Requests` takes.
         """
-        keys = list(zip(self.waits, repeat(None) if asked is None else asked, had, *asks, strict=False))
-
-        def work_out(key: tuple[Any, ...]) -> tuple[Any, ...]:
-            wait, tres_asked, tres_had, *rest = key
-            requests = Requests(*rest)
-            if asked is None:
-                tres_asked = tres_had if wait else None
-            wanted = None if asked is None and not wait else jobvalues.tres_of(tres_asked)
-            one = jobvalues.requested(requests, wanted)
-            other = jobvalues.NOTHING if wait else jobvalues.allocated(jobvalues.tres_of(tres_had), requests)
-            return (*(one.get(name) for name in ASKED), *(other.get(name) for name in HAD))
-
+        told = repeat(_NOT_TOLD) if asked is None else asked
+        keys = list(zip(self.waits, told, had, *asks, strict=False))
         nothing = (None,) * (len(ASKED) + len(HAD))
-        rows = [nothing if row is None else row for row in self.read(keys, work_out)]
+        rows = [nothing if row is None else row for row in self.read(keys, _resources)]
         columns = zip(*rows, strict=True) if rows else repeat(())
         for name, column in zip((*ASKED, *HAD), columns, strict=False):
             self.found[name] = list(column)
@@ -191,6 +209,32 @@ class Columns:
             "het_job_offset": offset,
         }
 
+    def job(self, at: int, gpus: Gpus, task: str | None, failed_node: str | None = None) -> Job:
+        """Return a row as JobEvents need it; what the columns don't tell is given."""
+        found, state = self.found, self.states[at]
+        return Job(
+            id=found["job_id"][at],
+            state=state,
+            submit_ts_ns=found["submit_ts"][at],
+            start_ts_ns=found["start_ts"][at],
+            end_ts_ns=found["end_ts"][at] if state.ended else None,
+            restarts=found["restarts"][at],
+            nodes=tuple(found["nodes"][at]),
+            gpus=gpus,
+            array_job_id=found["array_job_id"][at],
+            array_task_id=task,
+            het_job_id=found["het_job_id"][at],
+            user=found["user"][at],
+            account=found["account"][at],
+            partition=found["partition"][at],
+            qos=found["qos"][at],
+            name=found["name"][at],
+            exclusive=found["exclusive"][at],
+            requeueable=found["requeue"][at],
+            batch=found["batch"][at],
+            failed_node=failed_node,
+        )
+
     def readable(self) -> tuple[int, dict[str, Column]]:
         """Return how many jobs could be read, and their columns."""
         if not self.bad:
@@ -203,13 +247,30 @@ class Columns:
         return [Unreadable(self.found["job_id"][at], why) for at, why in sorted(self.bad.items())]
 
 
+def _resources(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the columns of what a job asks for and has. Raises ParseError."""
+    wait, tres_asked, tres_had, *rest = key
+    requests = Requests(*rest)
+    wanted = None
+    if tres_asked is not _NOT_TOLD:
+        wanted = jobvalues.tres_of(tres_asked)
+    elif wait:
+        wanted = jobvalues.tres_of(tres_had)
+    one = jobvalues.requested(requests, wanted)
+    other = jobvalues.NOTHING if wait else jobvalues.allocated(jobvalues.tres_of(tres_had), requests)
+    return (*(one.get(name) for name in ASKED), *(other.get(name) for name in HAD))
+
+
 class Growing:
     """A table that takes columns some rows at a time, so that what rows were made of is gone before the next come."""
 
     def __init__(self, absent: Mapping[str, str], unreadable: Sequence[Unreadable], version: str | None = None) -> None:
         self.unreadable = list(unreadable)
-        self._absent, self._version, self._rows = dict(absent), version, 0
-        self._columns: dict[str, Column] = {name: [] for name in TABLES["jobs"].columns if name not in absent}
+        self.version = version
+        self._absent = dict(absent)
+        self._packed = PackedColumns("jobs", tuple(name for name in TABLES["jobs"].columns if name not in absent))
+        self._rows = 0
+        self._columns: dict[str, Column] = {name: [] for name in self._packed.names}
 
     def add(self, columns: Columns) -> None:
         """Add rows."""
@@ -218,10 +279,19 @@ class Growing:
             column.extend(found.get(name) or repeat(None, rows))
         self._rows += rows
         self.unreadable += columns.unreadable()
+        if self._rows >= PACKED:
+            self._pack()
+
+    def _pack(self) -> None:
+        self._packed.add(self._columns, self._rows)
+        self._columns = {name: [] for name in self._packed.names}
+        self._rows = 0
 
     def table(self) -> Table:
         """Return the table."""
-        return Table(self._columns, self._rows, self._absent, tuple(self.unreadable), self._version)
+        if self._rows:
+            self._pack()
+        return Table(self._packed, self._packed.rows, self._absent, tuple(self.unreadable), self.version)
 
 
 def job_number(text: str) -> str:

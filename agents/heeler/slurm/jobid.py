@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from heeler.slurm.errors import ParseError
 
 MAX_ID = (1 << 32) - 1
+NO_TASK = 0xFFFFFFFE
+# Slurm's own numbers of steps, of 20.11 and later and of before.
+STEPS = {"4294967290": "interactive", "4294967291": "batch", "4294967292": "extern", "4294967293": "pending"}
+STEPS |= {"4294967294": "batch", "4294967295": "extern"}
 MAX_TASKS = 4_000_001  # Slurm's own largest MaxArraySize
 
 _ID = re.compile(
@@ -57,10 +61,10 @@ def parse_job_id(text: str) -> JobId:
     cut = step is not None and step.endswith("+")
     return JobId(
         job=_job_number(found["job"], text),
-        task=int(found["task"]) if found["task"] else None,
+        task=int(found["task"]) if found["task"] and int(found["task"]) != NO_TASK else None,
         tasks=tasks,
         throttle=throttle,
-        step=step[:-1] if cut else step,
+        step=step[:-1] if step is not None and cut else STEPS.get(step or "", step),
         het_offset=int(found["het"]) if found["het"] else None,
         truncated=truncated or cut or (found["tasks"] is not None and not found["closed"]),
     )

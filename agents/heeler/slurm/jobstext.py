@@ -8,16 +8,18 @@ squeue's text does not tell the indices of GPUs. A field that an old version lac
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from itertools import repeat
+from functools import partial
+from itertools import islice, repeat
 from math import inf
 
 from heeler.slurm.errors import ParseError
+from heeler.slurm.gcpause import gc_paused
 from heeler.slurm.gres import NULLS
-from heeler.slurm.jobcolumns import Columns, Growing, job_number
-from heeler.slurm.jobs import Gpus, Job, JobsAnswer
+from heeler.slurm.jobcolumns import Columns, Growing, Memo, job_number
+from heeler.slurm.jobs import AnyJob, Gpus, JobsAnswer, Waiting, per_node
 from heeler.slurm.jobvalues import NS, nodes_of
 from heeler.slurm.jsonnumbers import integer
 from heeler.slurm.rows import MAX_TEXT, Unreadable
@@ -86,7 +88,8 @@ FIELDS: Mapping[str, str] = {
     "Name": "name",
 }
 KEYS = tuple(FIELDS.values())
-CHUNK = 4000  # rows that are read at a time
+CHUNK = 1000  # rows that are read at a time
+PIECE = 1 << 19  # bytes that are taken at a time
 TEXTS = (
     "user",
     "group",
@@ -106,6 +109,7 @@ TEXTS = (
     "system_comment",
     "comment",
 )
+OWN_STAMPS = frozenset(("submit_ts", "eligible_ts"))  # differ by job: looking for equal ones is no use
 MORE_STAMPS = ("preempt_ts", "last_sched_eval_ts")
 ABSENT = {
     "exit_signal": "not told in text",
@@ -145,29 +149,87 @@ def argv(marks: Marks) -> tuple[str, ...]:
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s"}
 
 
-def parse_jobs_text(text: str, marks: Marks, zone: tzinfo, *, now_ns: int = 0, with_table: bool = False) -> JobsAnswer:
+class JobsTextReader:
+    """Takes an answer in pieces of any size. What is wrong with it is said at its end, with `result`."""
+
+    def __init__(self, marks: Marks, zone: tzinfo, *, now_ns: int = 0, with_table: bool = False) -> None:
+        """Begin before the answer; `with_table`: the table `jobs` as of `now_ns` too.
+
+        `zone` is the controller's, for times that are not seconds since the epoch.
+        """
+        self._marks, self._end, self._now_ns = marks, f"{marks.row}\n".encode(), now_ns
+        self._memo, self._stamp = Memo(), partial(_stamp, zone)
+        self._buffer, self._any, self._enough = bytearray(), False, PIECE
+        self._jobs: list[AnyJob] = []
+        self._unreadable: list[Unreadable] = []
+        self._table = Growing(ABSENT, ()) if with_table else None
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take the next piece."""
+        self._buffer += data
+        if len(self._buffer) >= self._enough:
+            self._take_rows()
+            # What has no end of a row is not looked through again with each piece.
+            self._enough = max(PIECE, 2 * len(self._buffer))
+
+    def result(self) -> JobsAnswer:
+        """Return the jobs. Raises ParseError for what is no answer."""
+        self._take_rows()
+        rest = self._buffer.decode(errors="replace")
+        cut: list[Unreadable] = []
+        if rest.strip():
+            # Something after the last mark: squeue was cut off, or wrote no rows of ours at all.
+            if not self._any:
+                raise ParseError("no row in the answer", rest)
+            cut.append(Unreadable(None, f"the answer ends within a row: {rest[:200]!r}"))
+        if self._table is not None:
+            self._table.unreadable[:0] = cut
+        table = self._table.table() if self._table is not None else None
+        return JobsAnswer(tuple(self._jobs), (*cut, *self._unreadable), None, table)
+
+    def _take_rows(self) -> None:
+        """Take all whole rows."""
+        whole = self._buffer.rfind(self._end)
+        if whole < 0:
+            return
+        self._any = True
+        text = self._buffer[: whole + len(self._end)].decode(errors="replace")
+        del self._buffer[: whole + len(self._end)]
+        records = _records(text, self._end.decode())
+        while some := list(islice(records, CHUNK)):
+            self._read(some)
+
+    def _read(self, records: Sequence[str]) -> None:
+        rows, lost = _split(records, self._marks)
+        columns = _columns(rows, self._memo, self._stamp, self._now_ns)
+        self._jobs.extend(_jobs(columns))
+        self._unreadable += [*lost, *columns.unreadable()]
+        if self._table is not None:
+            self._table.add(columns)
+            self._table.unreadable += lost
+
+
+@gc_paused()
+def parse_jobs_text(
+    text: str | bytes, marks: Marks, zone: tzinfo, *, now_ns: int = 0, with_table: bool = False
+) -> JobsAnswer:
     """Return the jobs of an answer, with the table `jobs` as of `now_ns` where asked for.
 
     `zone` is the controller's, for times that are not seconds since the epoch. Raises ParseError for what is no answer.
     """
-    unreadable: list[Unreadable] = []
-    *records, rest = text.split(f"{marks.row}\n")
-    if rest.strip():
-        # Something after the last mark: squeue was cut off, or wrote no rows of ours at all.
-        if not records:
-            raise ParseError("no row in the answer", rest)
-        unreadable.append(Unreadable(None, f"the answer ends within a row: {rest[:200]!r}"))
-    jobs: list[Job] = []
-    table = Growing(ABSENT, unreadable) if with_table else None
-    for at in range(0, len(records), CHUNK):
-        rows, lost = _split(records[at : at + CHUNK], marks)
-        columns = _columns(rows, zone, now_ns)
-        jobs.extend(_jobs(columns))
-        unreadable += [*lost, *columns.unreadable()]
-        if table is not None:
-            table.add(columns)
-            table.unreadable += lost
-    return JobsAnswer(tuple(jobs), tuple(unreadable), None, table.table() if table is not None else None)
+    reader = JobsTextReader(marks, zone, now_ns=now_ns, with_table=with_table)
+    data = memoryview(text.encode(errors="replace") if isinstance(text, str) else text)
+    for at in range(0, len(data), PIECE):
+        reader.feed(data[at : at + PIECE])
+    return reader.result()
+
+
+def _records(text: str, end: str) -> Iterator[str]:
+    """Yield what stands before each end: never a second copy of all."""
+    at = 0
+    while (found := text.find(end, at)) >= 0:
+        yield text[at:found]
+        at = found + len(end)
 
 
 def _split(records: Sequence[str], marks: Marks) -> tuple[list[list[str]], list[Unreadable]]:
@@ -188,17 +250,13 @@ def _name(values: Sequence[str]) -> str | None:
     return word if word.isdecimal() and word.isascii() else None
 
 
-def _columns(rows: Sequence[Sequence[str]], zone: tzinfo, now_ns: int) -> Columns:
+def _columns(rows: Sequence[Sequence[str]], memo: Memo, stamp: Callable[[str], int | None], now_ns: int) -> Columns:
     """Return all columns of rows."""
     said: dict[str, list[str]] = {
         key: list(column) for key, column in zip(KEYS, zip(*rows, strict=True) if rows else repeat(()), strict=False)
     }
-    columns = Columns(len(rows))
+    columns = Columns(len(rows), memo)
     found = columns.found
-
-    def stamp(text: str) -> int | None:
-        seconds = text.isdecimal() and text.isascii() and 6 <= len(text) <= 10
-        return int(text) * NS if seconds else parse_timestamp(text, zone)
 
     # Warnings that stand before a row end in newlines.
     ids = columns.each((text.rpartition("\n")[2] for text in said["job_id"]), job_number)
@@ -207,24 +265,24 @@ def _columns(rows: Sequence[Sequence[str]], zone: tzinfo, now_ns: int) -> Column
         found[key] = columns.read(said[key], _text)
     found["name"] = [text[:MAX_TEXT] or None for text in said["name"]]
     for key in ("submit_ts", "eligible_ts", "accrue_ts", "start_ts", "end_ts", "deadline_ts", *MORE_STAMPS):
-        found[key] = columns.read(said[key], stamp)
+        found[key] = columns.each(said[key], stamp) if key in OWN_STAMPS else columns.read(said[key], stamp)
     for key in ("user_id", "restarts", "cpus", "tasks", "cpus_per_task", "min_cpus_per_node"):
         found[key] = columns.read(said[key], _whole)
-    found["nice"] = columns.read(said["nice"], lambda text: integer(text, signed=True))
+    found["nice"] = columns.read(said["nice"], _signed)
     found["node_count"] = columns.read(said["node_count"], _first)
     found["min_memory_bytes"] = columns.read(said["min_memory"], _bytes)
     found["min_tmp_disk_bytes"] = columns.read(said["min_tmp_disk"], _bytes)
     for key in ("requeue", "batch"):
-        found[key] = columns.read(said[key], lambda text: _FLAGS.get(text.lower()))
+        found[key] = columns.read(said[key], _flag)
     found["exclusive"] = columns.read(said["oversubscribe"], _SHARED.get)
     for key in ("scheduled_nodes", "required_nodes"):
-        found[key] = columns.read(said[key], nodes_of)
+        found[key] = columns.read(said[key], nodes_of, keep=False)
     # 22.05 does not know the field under any name, and leaves it empty.
-    found["excluded_nodes"] = columns.read(said["excluded_nodes"], lambda text: nodes_of(text) if text else None)
+    found["excluded_nodes"] = columns.read(said["excluded_nodes"], _nodes_if_told, keep=False)
     columns.set_states(said["state"], columns.read(said["reason"], _text), columns.read(said["priority"], _whole))
     waits = columns.waits
     nodes = ["" if wait else text for wait, text in zip(waits, said["nodes"], strict=True)]
-    found["nodes"] = columns.read(nodes, nodes_of)
+    found["nodes"] = columns.read(nodes, nodes_of, keep=False)
     elapsed = ["0:00" if wait else text for wait, text in zip(waits, said["elapsed"], strict=True)]
     found["elapsed_s"] = columns.read(elapsed, _duration)
     columns.set_times(now_ns, columns.read(said["limit"], _duration))
@@ -236,38 +294,23 @@ def _columns(rows: Sequence[Sequence[str]], zone: tzinfo, now_ns: int) -> Column
     return columns
 
 
-def _jobs(columns: Columns) -> Iterator[Job]:
+def _jobs(columns: Columns) -> Iterator[AnyJob]:
     """Yield what JobEvents need. The indices of GPUs are not told, so only how many on each node."""
     found = columns.found
     for at, state in enumerate(columns.states):
         if at in columns.bad:
             continue
         if columns.waits[at]:
-            yield Job(found["job_id"][at], state, restarts=found["restarts"][at])
+            yield Waiting(found["job_id"][at], state, found["restarts"][at])
             continue
-        gpus, nodes, task = found["gpus_allocated"][at], found["nodes"][at], found["array_task_id"][at]
-        even = bool(gpus and nodes) and gpus % len(nodes) == 0
-        yield Job(
-            id=found["job_id"][at],
-            state=state,
-            submit_ts_ns=found["submit_ts"][at],
-            start_ts_ns=found["start_ts"][at],
-            end_ts_ns=found["end_ts"][at] if state.ended else None,
-            restarts=found["restarts"][at],
-            nodes=tuple(nodes),
-            gpus=Gpus("none" if gpus == 0 else "unknown", None, gpus // len(nodes) if even else None),
-            array_job_id=found["array_job_id"][at],
-            array_task_id=None if task is None else str(task),
-            het_job_id=found["het_job_id"][at],
-            user=found["user"][at],
-            account=found["account"][at],
-            partition=found["partition"][at],
-            qos=found["qos"][at],
-            name=found["name"][at],
-            exclusive=found["exclusive"][at],
-            requeueable=found["requeue"][at],
-            batch=found["batch"][at],
-        )
+        nodes, task = found["nodes"][at], found["array_task_id"][at]
+        per_node = _per_node(found["gpus_allocated"][at], found["tres_allocated"][at], nodes)
+        yield columns.job(at, Gpus(found["gpus_source"][at], None, per_node), None if task is None else str(task))
+
+
+def _per_node(gpus: int | None, tres: Mapping[str, float] | None, nodes: Sequence[str]) -> int | None:
+    count = (tres or {}).get("node")
+    return per_node(gpus, None if count is None else int(count), nodes) if gpus else None
 
 
 def _duration(text: str) -> float | None:
@@ -291,8 +334,25 @@ def _bytes(text: str) -> int | None:
     return round(found)
 
 
+def _stamp(zone: tzinfo, text: str) -> int | None:
+    seconds = text.isdecimal() and text.isascii() and 6 <= len(text) <= 10
+    return int(text) * NS if seconds else parse_timestamp(text, zone)
+
+
 def _whole(text: str) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else integer(text)
+
+
+def _signed(text: str) -> int | None:
+    return integer(text, signed=True)
+
+
+def _flag(text: str) -> bool | None:
+    return _FLAGS.get(text.lower())
+
+
+def _nodes_if_told(text: str) -> list[str] | None:
+    return nodes_of(text) if text else None
 
 
 def _first(text: str) -> int | None:

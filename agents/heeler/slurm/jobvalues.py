@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from heeler.slurm.errors import ParseError
-from heeler.slurm.gres import parse_gres
+from heeler.slurm.gres import SHARED_KINDS, parse_gres
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jobid import parse_job_id
 from heeler.slurm.state import JobFlags, parse_job_state
@@ -143,10 +143,15 @@ def allocated(tres: Tres, asks: Requests) -> dict[str, Any]:
         "billing_allocated": values.get("billing"),
         "gpus_allocated": gpus,
         "gpus_allocated_by_type": tres.gpus_by_type or None,
-        "gpus_source": "none" if gpus == 0 else "unknown",
+        "gpus_source": "none" if gpus == 0 and not _has_shares(values, asks) else "unknown",
         "shards_allocated": _accounted(values, "shard", asks),
         "mps_allocated": _accounted(values, "mps", asks),
     }
+
+
+def _has_shares(values: Mapping[str, int], asks: Requests) -> bool:
+    """Whether a job has parts of GPUs: then it is on a GPU, whichever that is."""
+    return any(_accounted(values, name, asks) != 0 for name in SHARED_KINDS)
 
 
 def _accounted(values: Mapping[str, int], name: str, asks: Requests) -> int | None:
@@ -214,6 +219,7 @@ def by_node(values: Mapping[str, str]) -> list[str]:
     return [f"{node}={value}" for node, value in values.items()]
 
 
+@lru_cache(1 << 12)
 def index_text(indices: tuple[int, ...]) -> str:
     """Return indices as Slurm writes them: ``0-3,5``."""
     spans: list[list[int]] = []

@@ -74,12 +74,12 @@ def cpu_load(value: Any) -> float | None:
 
 
 def _wrapped(value: dict[str, Any], *, bits16: bool, signed: bool) -> float | None:
-    if "number" not in value:
-        raise ParseError("not a number", value)
     if value.get("infinite") is True:
         return inf
     if value.get("set") is False:
         return None
+    if "number" not in value:
+        raise ParseError("not a number", value)
     if isinstance(value["number"], dict):
         raise ParseError("not a number", value)
     return number(value["number"], bits16=bits16, signed=signed)

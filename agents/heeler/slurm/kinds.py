@@ -81,9 +81,9 @@ def _runaway(text: str, zone: tzinfo) -> Iterator[Mapping[str, Any] | Unreadable
 
 def _rows(table: Table | None) -> Iterator[Mapping[str, Any] | Unreadable]:
     assert table is not None, "asked for"
-    names = list(table.columns)
+    columns = dict(table.columns.items())
     for at in range(table.rows):
-        yield {name: table.columns[name][at] for name in names if table.columns[name][at] is not None}
+        yield {name: column[at] for name, column in columns.items() if column[at] is not None}
     yield from table.unreadable
 
 

@@ -19,7 +19,10 @@ from heeler.slurm.times import parse_timestamp
 from heeler.slurm.tres import parse_tres
 
 _TEXT_KEY = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*)=")
-_SIGNED = re.compile(r" \[([^\[\]@\s]+)@([^\[\]@\s]+)\]")
+_SIGNED = re.compile(r" \[([^\[\]@\s]+)@(\d{4}-\d\d-\d\dT[\d:.]+|\d{6,10}|Unknown|None|N/A)\]")
+# What scontrol prints behind the reason.
+_BEHIND_REASON = re.compile(r"\s(?=(?:Comment|Extra|InstanceId|InstanceType|ReservationName)=)")
+_FREE_TEXT = (" Comment=", " Extra=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,9 @@ def parse_node_json(row: Any) -> Node:
         gres=optional(row, "gres"),
         gres_used=optional(row, "gres_used"),
         gpus_total=_gpus(row.get("gres")),
-        gpus_used=_gpus(row.get("gres_used"), row.get("tres"), row.get("tres_used")),
+        gpus_used=_gpus(
+            row.get("gres_used"), row.get("tres"), (row.get("tres_used") or "") if "tres_used" in row else None
+        ),
         cpu_load=cpu_load(row.get("cpu_load")),
         boot_ts_ns=epoch_ns(row.get("boot_time")),
         reservation=optional(row, "reservation"),
@@ -118,8 +123,7 @@ def parse_nodes_text(text: str, zone: tzinfo, *, with_table: bool = False) -> No
         try:
             node = parse_node_text(line, zone)
             if builder is not None:
-                found = _fields(line.partition(" Reason=")[0])
-                builder.add(_columns(node, nodecolumns.from_text(found, zone)))
+                builder.add(_columns(node, nodecolumns.from_text(_split_line(line)[0], zone)))
             nodes.append(node)
         except ParseError as err:
             match = re.match(r"NodeName=(\S+)", line)
@@ -131,11 +135,10 @@ def parse_node_text(line: str, zone: tzinfo) -> Node:
     """Return the node of one line of `scontrol show node -o` (or `-d -o`). Raises ParseError."""
     if not line.startswith("NodeName="):
         raise ParseError("not a node", line)
-    head, _, tail = line.partition(" Reason=")
-    found = _fields(head)
+    found, said = _split_line(line)
     if "State" not in found or not is_node_name(found["NodeName"]):
         raise ParseError("a node without a name or state", line)
-    reason, user, stamp = split_reason(tail)
+    reason, user, stamp = split_reason(said)
     load = number(found.get("CPULoad"))
     return Node(
         name=found["NodeName"],
@@ -222,16 +225,28 @@ def node_message(node: Node, *, cluster: str, event: str, ts_ns: int) -> dict[st
     return {key: value for key, value in message.items() if value is not None}
 
 
+def _split_line(line: str) -> tuple[dict[str, str], str]:
+    """Return the fields of a line, and its reason with the author: free text, which may look like fields."""
+    head, _, tail = line.partition(" Reason=")
+    if any(mark in head for mark in _FREE_TEXT):
+        return _fields(line), ""  # the words stand in somebody's comment: the reason comes before it
+    signed = _SIGNED.search(tail)
+    behind = _BEHIND_REASON.search(tail, signed.end() if signed else 0)
+    if behind is None:
+        return _fields(head), tail
+    return _fields(head) | _fields(tail[behind.end() :]), tail[: behind.start()]
+
+
 def split_reason(text: str) -> tuple[str | None, str | None, str | None]:
     """Split ``reason [user@time]`` into reason, user and time.
 
     A reason of several lines has its author after the first. Where a reason holds text that looks like an author and
     more follows the real one, who wrote it can't be told: then user and time are None.
     """
-    text = text.rstrip()
+    text = text.strip()
     marks = list(_SIGNED.finditer(text))
     if not text or not marks:
-        return text or None, None, None
+        return None if text.lower() in NULLS else text, None, None
     last = marks[-1]
     if last.end() == len(text):
         return text[: last.start()], last[1], last[2]
@@ -253,8 +268,8 @@ def _gpus(gres: Any, configured_tres: Any = None, tres: Any = None) -> int | Non
     try:
         if isinstance(gres, str):
             return gpu_count(parse_gres(gres))
-        if isinstance(configured_tres, str) and parse_tres(configured_tres).gpus:
-            return parse_tres(tres if isinstance(tres, str) else "").gpus
+        if isinstance(configured_tres, str) and isinstance(tres, str) and parse_tres(configured_tres).gpus:
+            return parse_tres(tres).gpus
     except ParseError:
         pass
     return None

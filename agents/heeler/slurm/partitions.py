@@ -1,7 +1,14 @@
-"""Partitions: from ``scontrol show partition`` as JSON or text to the table `partitions`."""
+"""Partitions: from ``scontrol show partition`` as text or JSON to the table `partitions`.
+
+From v0.0.39 on JSON does not say which partition is the default one, which are hidden, how jobs are preempted, and
+more; text says all of it in every version, so text is asked for first. slurmrestd has only JSON: where it answers, what
+it leaves out is taken from the text, if scontrol answers here as well, and is absent otherwise.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from math import isinf
 from typing import Any
 
@@ -9,7 +16,7 @@ from heeler.bus.tables_gen import TABLES
 from heeler.slurm import jsonfix, oneliner
 from heeler.slurm.clients import Clients, Way
 from heeler.slurm.collect import Collector, Table, table_of
-from heeler.slurm.errors import ParseError
+from heeler.slurm.errors import ParseError, SlurmError
 from heeler.slurm.fields import MIB, minutes, seconds
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jsonnumbers import integer, number
@@ -19,21 +26,37 @@ from heeler.slurm.times import parse_duration
 from heeler.slurm.tres import parse_tres
 
 NAME = "partitions"
+KEY = "partition"
 NOT_IN_JSON = "not told in JSON"
 _WEIGHT = re.compile(r"(\d{1,12}(?:\.\d{0,12})?)([KMGTP]?)", re.IGNORECASE | re.ASCII)
 _UNITS = " KMGTP"
 
 
 async def collect(clients: Clients) -> Table:
-    """Ask for all partitions."""
-    return await clients.ask(
-        NAME,
-        (
-            Way("rest", ("slurm", "partitions"), parse_json),
-            Way("json", ("scontrol", "--all", "show", "partitions"), parse_json),
-            Way("text", ("scontrol", "--all", "--oneliner", "show", "partitions"), parse_text),
-        ),
+    """Ask for all partitions, in text too where slurmrestd has left something out."""
+    text = Way("text", ("scontrol", "--all", "--oneliner", "show", "partitions"), parse_text)
+    ways = (
+        Way("rest", ("slurm", "partitions"), parse_json),
+        text,
+        Way("json", ("scontrol", "--all", "show", "partitions"), parse_json),
     )
+    table = await clients.ask(NAME, ways)
+    if not table.absent or clients.settings.source != "auto":
+        return table
+    with suppress(SlurmError):  # what slurmrestd said stands
+        table = filled(table, await clients.ask(f"{NAME} as text", (text,)))
+    return table
+
+
+def filled(table: Table, other: Table) -> Table:
+    """Return a table with the columns that only another has; a partition that the other lacks has null there."""
+    names = [name for name in table.absent if name in other.columns]
+    at = {partition: row for row, partition in enumerate(other.columns[KEY])}
+    rows = [at.get(partition) for partition in table.columns[KEY]]
+    more = {name: [None if row is None else other.columns[name][row] for row in rows] for name in names}
+    absent = {name: why for name, why in table.absent.items() if name not in more}
+    source = f"{table.source}, {other.source}" if more else table.source
+    return replace(table, columns={**table.columns, **more}, absent=absent, source=source)
 
 
 def parse_json(data: bytes) -> Table:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from heeler.slurm.packed import Block
+
 
 @dataclass(frozen=True, slots=True)
 class Publication:
@@ -13,3 +15,4 @@ class Publication:
     subject: str
     id: str
     message: Mapping[str, Any]
+    packed: Block | None = None  # the columns of a part of a large table, which `message` then lacks

@@ -3,54 +3,18 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import msgspec
 import structlog
 
-from heeler.bus import Bus, EncodeError, TooLargeError, encode, subjects
+from heeler.bus import Bus, EncodeError, TooLargeError
 from heeler.bus.codec import DecodeError
-from heeler.bus.tables import check_columns, parts_of
-from heeler.bus.tables_gen import TABLES
 from heeler.slurm.collect import Table
 from heeler.slurm.publication import Publication
+from heeler.slurm.tableparts import payload_of, table_publications
 
 log = structlog.get_logger("heeler.slurm")
 
 IN_FLIGHT = 128  # messages that wait for the stream's word at the same time
-
-
-def table_publications(
-    cluster: str, feed: str, name: str, table: Table, *, ts_ns: int, duration_ns: int, version: str | None
-) -> list[Publication]:
-    """Return a table's parts. Raises DecodeError for columns that are not the table's, EncodeError for a huge row."""
-    check_columns(TABLES[name], table.columns, table.rows)
-    parts = list(parts_of(table.columns, table.rows))
-    common: dict[str, Any] = {
-        "v": 1,
-        "cluster": cluster,
-        "feed": feed,
-        "table": name,
-        "ts": ts_ns,
-        "snapshot": f"{name}.{ts_ns}",
-        "parts": len(parts),
-        "absent": dict(table.absent) or None,
-        "total_rows": table.rows,
-        "unreadable": len(table.unreadable),
-        "source": table.source,
-        "slurm_version": table.version or version,
-        "duration_ns": duration_ns,
-    }
-    common = {key: value for key, value in common.items() if value is not None}
-    return [
-        Publication(
-            "SlurmTable",
-            subjects.slurm_table(cluster, name, feed, str(part)),
-            f"SlurmTable.{feed}.{name}.{ts_ns}.{part}",
-            {**common, "part": part, "rows": rows, "columns": columns},
-        )
-        for part, (rows, columns) in enumerate(parts)
-    ]
 
 
 @dataclass(slots=True)
@@ -117,17 +81,6 @@ class Publisher:
         payload = payload_of(publication)
         await self.bus.publish_acked(publication.subject, publication.kind, payload, publication.id)
         self.count(f"slurm_published_total.{publication.kind.lower()}")
-
-
-def payload_of(publication: Publication) -> bytes:
-    """Return the encoded message. Raises EncodeError.
-
-    A table's columns were checked when it was cut (`table_publications`): what `encode` checks is the rest.
-    """
-    if publication.kind != "SlurmTable":
-        return encode(publication.kind, publication.message)
-    encode(publication.kind, {**publication.message, "columns": {}, "rows": 0})
-    return msgspec.msgpack.encode(publication.message)
 
 
 def _without_indices(publication: Publication) -> Publication:

@@ -4,6 +4,7 @@ The token is read from its file at each question, so one that is renewed is used
 error. An answer other than 200, an empty one, one that is cut off or comes too late is a RestError, never a list.
 """
 
+import base64
 import contextlib
 import json
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from heeler.slurm.errors import RestError
+from heeler.slurm.errors import RestError, RestTlsError
 
 # The versions whose answers are known. A newer one is used only where none of these is offered.
 OLDEST, NEWEST = 38, 43
@@ -65,26 +66,37 @@ class Rest:
 
     def get(self, path: str, timeout_s: float) -> bytes:
         """Return the body of an answer. Raises RestError."""
+        return self._ask("GET", path, None, timeout_s)
+
+    def post(self, path: str, body: bytes, timeout_s: float) -> bytes:
+        """Send a change, once, and return the body of the answer. Raises RestError: then it may be done or not."""
+        return self._ask("POST", path, body, timeout_s)
+
+    def _ask(self, method: str, path: str, body: bytes | None, timeout_s: float) -> bytes:
+        asked = f"{method} {path}"
         started = time.monotonic()
         # A timeout of the socket is one of each read: a server that sends a byte now and then would hold us for ever.
         alarm = threading.Timer(timeout_s, self.cancel)
         alarm.start()
         try:
             connection = self._connection(timeout_s)
-            connection.connect()
+            try:
+                connection.connect()
+            except ssl.SSLError as err:
+                raise RestTlsError(f"{asked}: {_tls_words(err)}") from None
             with self._lock:
                 # Its own: a connection that closes after the answer hands the socket over to the answer.
                 self._open = connection.sock
             try:
-                return self._exchange(connection, path)
+                return self._exchange(connection, method, path, body)
             finally:
                 with self._lock:
                     self._open = None
                 connection.close()
         except (OSError, HTTPException) as err:
             if isinstance(err, TimeoutError) or time.monotonic() - started >= timeout_s:
-                raise RestError(f"GET {path}: no answer in {timeout_s:g} s") from None
-            raise RestError(f"GET {path}: {_words(err)}", missing=isinstance(err, OSError)) from None
+                raise RestError(f"{asked}: no answer in {timeout_s:g} s") from None
+            raise RestError(f"{asked}: {_words(err)}", missing=isinstance(err, OSError)) from None
         finally:
             alarm.cancel()
 
@@ -95,19 +107,21 @@ class Rest:
                 with contextlib.suppress(OSError):
                     self._open.shutdown(socket.SHUT_RDWR)
 
-    def _exchange(self, connection: HTTPConnection, path: str) -> bytes:
-        connection.request("GET", path, headers=self._headers())
+    def _exchange(self, connection: HTTPConnection, method: str, path: str, sent: bytes | None) -> bytes:
+        headers = self._headers() | ({"Content-Type": "application/json"} if sent is not None else {})
+        connection.request(method, path, body=sent, headers=headers)
         response = connection.getresponse()
         body = bytearray()
         while chunk := response.read(CHUNK):
             body += chunk
             if len(body) > MAX_BODY_BYTES:
-                raise RestError(f"GET {path}: more than {MAX_BODY_BYTES} bytes")
+                raise RestError(f"{method} {path}: more than {MAX_BODY_BYTES} bytes")
         if response.length:
             raise HTTPException(f"the answer ends {response.length} bytes too early")
         if response.status != 200:
             status = f"status {response.status} {response.reason}".strip()
-            raise RestError(f"GET {path}: {status}: {_why(bytes(body))}", status=response.status)
+            hint = self._expired() if response.status in (401, 403, 500, 511) else ""
+            raise RestError(f"{method} {path}: {status}: {_why(bytes(body))}{hint}", status=response.status)
         return bytes(body)
 
     def _connection(self, timeout_s: float) -> HTTPConnection:
@@ -115,7 +129,7 @@ class Rest:
         if parts.scheme == "unix":
             return _UnixConnection(parts.path, timeout_s)
         if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=self.ca_file)
+            context = _trusting(self.ca_file)
             return HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=context)
         return HTTPConnection(parts.hostname or "", parts.port or 6820, timeout=timeout_s)
 
@@ -126,6 +140,16 @@ class Rest:
         if self.user is not None:
             headers["X-SLURM-USER-NAME"] = self.user
         return headers
+
+    def _expired(self) -> str:
+        """Return words where the token says that its time is over; Slurm only says that something failed."""
+        try:
+            claims = read_token(self.token_file).split(".")[1] if self.token_file is not None else ""
+            ends_s = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]
+            ago_s = time.time() - ends_s
+        except (RestError, ValueError, LookupError, TypeError):
+            return ""
+        return f" (the token expired {ago_s:.0f} s ago)" if ago_s > 0 else ""
 
     def _probe(self, timeout_s: float) -> dict[str, int]:
         """Return for each API the newest version that is known, or else the newest of all."""
@@ -164,6 +188,24 @@ def read_token(path: str) -> str:
     return text
 
 
+def _trusting(ca_file: str | None) -> ssl.SSLContext:
+    """Return what trusts the certificates of a file, or else the system's. Raises RestTlsError that names the file."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except ssl.SSLError:
+        raise RestTlsError(f"rest_ca {ca_file}: no certificate in it") from None
+    except OSError as err:
+        raise RestTlsError(f"rest_ca {ca_file}: {_words(err)}") from None
+
+
+def _tls_words(err: ssl.SSLError) -> str:
+    if isinstance(err, ssl.SSLCertVerificationError):
+        return f"its certificate is not to be trusted: {err.verify_message}"
+    if err.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        return "it does not speak TLS"
+    return f"TLS failed: {err.reason or _words(err)}"
+
+
 def _words(err: Exception) -> str:
     if isinstance(err, UnicodeDecodeError):
         return "not text"
@@ -177,8 +219,9 @@ def _why(body: bytes) -> str:
         value: Any = json.loads(body)
         errors = value["errors"]
         first = errors[0]
-        words = first.get("description") or first.get("error") or first
-        return str(words)[:SHOWN]
+        # What failed, and Slurm's own word for why.
+        words = ": ".join(dict.fromkeys(str(first[key]) for key in ("description", "error") if first.get(key)))
+        return (words or str(first))[:SHOWN]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         text = " ".join(body[:SHOWN].decode(errors="replace").split())
         return text or "empty answer"

@@ -18,7 +18,8 @@ from heeler.slurm.sacct_text import Records, parse_sacct_text
 
 NS = 1_000_000_000
 # Each state with an end. Without states sacct also gives whatever runs or waits in the window.
-ENDED = ("BF", "CA", "CD", "DL", "F", "NF", "OOM", "PR", "RQ", "TO", "RV")
+# A job that was resized has a row for each size that it had before, which ends with the change.
+ENDED = ("BF", "CA", "CD", "DL", "F", "NF", "OOM", "PR", "RQ", "RS", "TO", "RV")
 RUNNING = ("R", "S")
 TIMEOUT_S = 120.0
 _TROUBLE = ("error: Problem talking to the database", "error: slurm_persist_conn", "error: Sending PersistInit")

@@ -8,7 +8,7 @@ from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import NULLS
 from heeler.slurm.jsonnumbers import epoch_ns, identifier, integer, number
 from heeler.slurm.rows import Unreadable, free_text, map_in, optional, rows_of, version_of
-from heeler.slurm.sacct_text import Records, cut_steps, resources, run_of, wait_s
+from heeler.slurm.sacct_text import Records, cut_steps, known, own_time, resources, run_of, wait_s
 from heeler.slurm.state import parse_job_state
 from heeler.slurm.usage import Amounts, amounts_json
 
@@ -40,15 +40,16 @@ def _job(row: Any) -> dict[str, Any]:
     clock, state, comment = map_in(row, "time"), map_in(row, "state"), map_in(row, "comment")
     allocated, asked = _tres(row, "allocated"), _tres(row, "requested")
     submit, eligible = epoch_ns(clock.get("submission")), epoch_ns(clock.get("eligible"))
-    start = epoch_ns(clock.get("start"))
+    start, end = epoch_ns(clock.get("start")), epoch_ns(clock.get("end"))
+    name = parse_job_state(state.get("current") or "").name
     status, signal = _code(row, "exit_code")
     record: dict[str, Any] = {
         "v": 1,
         "job_id": str(job_id),
-        "run": run_of(start, submit, str(job_id)),
+        "run": run_of(start, submit, str(job_id), resized_ns=end if name == "RESIZING" else None),
         **_ids(row, job_id),
         "slurm_cluster": optional(row, "cluster"),
-        "state": parse_job_state(state.get("current") or "").name,
+        "state": name,
         "state_raw": _joined(state.get("current")),
         "cancelled_by": optional(row, "kill_request_user"),
         "reason": _reason(state),
@@ -71,8 +72,8 @@ def _job(row: Any) -> dict[str, Any]:
         "submit_ts": submit,
         "eligible_ts": eligible,
         "start_ts": start,
-        "end_ts": epoch_ns(clock.get("end")),
-        "elapsed_s": _finite(clock.get("elapsed")),
+        "end_ts": end,
+        **own_time(start, submit, _finite(clock.get("elapsed")), _finite(clock.get("suspended"))),
         "suspended_s": _finite(clock.get("suspended")),
         "wait_s": wait_s(submit, eligible, start),
         **_limit(clock),
@@ -93,7 +94,7 @@ def _job(row: Any) -> dict[str, Any]:
         "fields": _rest(row),
     }
     cut_steps(record) if record["steps"] else None
-    return {key: value for key, value in record.items() if value is not None}
+    return known(record)
 
 
 def _doubt_codes(record: dict[str, Any]) -> None:
@@ -131,7 +132,7 @@ def _step(row: Any) -> dict[str, Any]:
         "max_vmsize_bytes": _largest(used, "vmem"),
         "energy_j": _energy(row),
     }
-    return {key: value for key, value in step.items() if value is not None}
+    return known(step)
 
 
 def _step_name(about: Map) -> str:

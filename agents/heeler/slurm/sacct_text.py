@@ -13,7 +13,7 @@ from heeler.slurm.jobid import JobId, parse_job_id
 from heeler.slurm.memory import parse_request, parse_size
 from heeler.slurm.rows import MAX_TEXT, Unreadable
 from heeler.slurm.sacct_rows import split_sacct
-from heeler.slurm.state import parse_job_state
+from heeler.slurm.state import ENDED, parse_job_state
 from heeler.slurm.usage import Amounts, amounts, used
 
 Row = Mapping[str, str]
@@ -22,6 +22,8 @@ _NO_NAMES = NULLS | {"none assigned", "unknown"}
 OF_THE_JOB = frozenset(
     ("jobid", "jobidraw", "user", "uid", "group", "gid", "account", "partition", "cluster", "associd", "dbindex")
 ) | {"submit", "eligible", "sluid"}
+LIVE = frozenset(("PENDING", "RUNNING", "SUSPENDED"))
+CODES = frozenset(("exit_code", "signal", "derived_exit_code"))
 MAX_STEPS = 500  # of a record: one with hundreds of thousands would fit no message
 
 
@@ -189,14 +191,15 @@ def _job(cells: _Cells, shown: JobId, name: str) -> dict[str, Any]:
     status, signal = cells.code("exitcode")
     submit, eligible, start = cells.time("submit"), cells.time("eligible"), cells.time("start")
     allocated, asked = cells.tres("alloctres"), cells.tres("reqtres")
+    state = _state(cells)
     record: dict[str, Any] = {
         "v": 1,
         "job_id": name,
-        "run": run_of(start, submit, text),
+        "run": run_of(start, submit, text, resized_ns=cells.time("end") if state["state"] == "RESIZING" else None),
         "shown_id": text,
         **_arrays(shown, text),
         "slurm_cluster": cells.word("cluster"),
-        **_state(cells),
+        **state,
         "reason": _reason(cells),
         "flags": [flag for flag in (cells.word("flags") or "").split(",") if flag] or None,
         "user": cells.word("user"),
@@ -220,7 +223,7 @@ def _job(cells: _Cells, shown: JobId, name: str) -> dict[str, Any]:
         "eligible_ts": eligible,
         "start_ts": start,
         "end_ts": cells.time("end"),
-        "elapsed_s": _elapsed(cells),
+        **own_time(start, submit, _elapsed(cells), cells.span("suspended")),
         "suspended_s": cells.span("suspended"),
         "wait_s": wait_s(submit, eligible, start),
         **_limit(cells),
@@ -242,7 +245,7 @@ def _job(cells: _Cells, shown: JobId, name: str) -> dict[str, Any]:
         # Before a start Slurm shows in these what was asked for.
         record |= {"nodes": None, "node_count": None, "cpus": None}
     record["fields"] = cells.rest()
-    return {key: value for key, value in record.items() if value is not None}
+    return known(record)
 
 
 def _step(cells: _Cells, step: str) -> dict[str, Any]:
@@ -274,16 +277,42 @@ def _step(cells: _Cells, step: str) -> dict[str, Any]:
         "usage_out_tot": _used(cells, "tresusageouttot"),
     }
     record["fields"] = cells.rest()
-    return {key: value for key, value in record.items() if value is not None}
+    return known(record)
 
 
-def run_of(start_ns: int | None, submit_ns: int | None, job: str) -> str:
-    """Return which run of an id it is. Raises ParseError where neither time is known: two runs can't be told apart."""
+def known(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of a run or step. It has no exit status before its end: what Slurm prints there is 0:0."""
+    state, end = record["state"], record.get("end_ts")
+    ended = state in ENDED or (end is not None and state not in LIVE)
+    out = {key: value for key, value in record.items() if value is not None}
+    return out if ended else {key: value for key, value in out.items() if key not in CODES}
+
+
+def run_of(start_ns: int | None, submit_ns: int | None, job: str, *, resized_ns: int | None = None) -> str:
+    """Return which run of an id it is. Raises ParseError where neither time is known: two runs can't be told apart.
+
+    `resized_ns`: of a part of a run that ended by a change of its size. Slurm gives all parts the start of the run.
+    """
     if start_ns:
-        return str(start_ns // times.NS)
+        return f"{start_ns // times.NS}" + (f"r{resized_ns // times.NS}" if resized_ns else "")
     if submit_ns:
         return f"s{submit_ns // times.NS}"
     raise ParseError("neither start nor submission is told", job)
+
+
+def own_time(
+    start_ns: int | None, submit_ns: int | None, elapsed_s: float | None, suspended_s: float | None
+) -> dict[str, Any]:
+    """Return when a part of a run began that was resized before, and how long it lasted; of others how long they did.
+
+    Slurm gives such a part the start of the run, and counts its time from there; its submission is the change of size.
+    Whether it was suspended before that or since, nobody says.
+    """
+    if not start_ns or not submit_ns or submit_ns <= start_ns:
+        return {"elapsed_s": elapsed_s}
+    before_s = (submit_ns - start_ns) // times.NS
+    own_s = None if elapsed_s is None or suspended_s else max(elapsed_s - before_s, 0)
+    return {"part_start_ts": submit_ns, "elapsed_s": own_s}
 
 
 def wait_s(submit_ns: int | None, eligible_ns: int | None, start_ns: int | None) -> float | None:

@@ -67,6 +67,7 @@ class SlurmSettings:
     rest_ca: str | None = None  # certificates to trust for https; the system's otherwise
     accounting_timeout_s: float = 300.0  # as timeout_s, for questions that slurmdbd answers
     intervals: dict[str, float] = field(default_factory=dict)  # seconds by table, such as partitions; 0 is off
+    exclusive_owns_gpus: bool = False  # a job that has its nodes alone and asked for no GPU owns theirs
     storage: StorageSettings = field(default_factory=StorageSettings)
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     controller_zone: str | None = None  # IANA name; this machine's zone otherwise

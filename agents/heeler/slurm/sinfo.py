@@ -84,6 +84,12 @@ def _table(text: str) -> list[dict[str, str]]:
 
 
 def _zip(names: Sequence[str], values: Sequence[str], line: str) -> dict[str, str]:
+    if (
+        len(values) == len(names) - 1
+        and names[-1] == NODES
+        and dict(zip(names, values, strict=False)).get("NODES") == "0"
+    ):
+        values = [*values, ""]  # a partition without nodes
     if len(names) != len(values):
         raise ParseError(f"{len(values)} fields for {len(names)} columns", line)
     found: dict[str, str] = {}
@@ -95,7 +101,7 @@ def _zip(names: Sequence[str], values: Sequence[str], line: str) -> dict[str, st
 
 def _from_text(row: Mapping[str, str], zone: tzinfo) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if state := row.get("STATE"):
+    if (state := row.get("STATE", "")).lower() not in NULLS:  # a partition without nodes has n/a
         found |= _state(state)
     if NODES in row:
         found["nodes"] = list(expand_set(row[NODES]))

@@ -7,13 +7,14 @@ slurmrestd other than 200, and JSON with a filled list of errors. None of them s
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from heeler.slurm.clients import Clients, Way
 from heeler.slurm.errors import ParseError, SlurmError
 from heeler.slurm.jobs import JobsAnswer
-from heeler.slurm.jobsjson import parse_jobs_json
-from heeler.slurm.jobstext import ENVIRONMENT, argv, new_marks, parse_jobs_text
+from heeler.slurm.jobsjson import JobsReader, parse_jobs_json
+from heeler.slurm.jobstext import ENVIRONMENT, JobsTextReader, argv, new_marks, parse_jobs_text
 from heeler.slurm.nodes import NodesAnswer, parse_nodes_json, parse_nodes_text
 
 Answer = TypeVar("Answer", JobsAnswer, NodesAnswer)
@@ -64,13 +65,14 @@ class SlurmSource:
             return parse_jobs_json(data, now_ns=now_ns, with_table=with_table)
 
         def text(data: bytes) -> JobsAnswer:
-            said = data.decode(errors="replace")
-            return parse_jobs_text(said, marks, zone, now_ns=now_ns, with_table=with_table)
+            return parse_jobs_text(data, marks, zone, now_ns=now_ns, with_table=with_table)
 
-        ways = (
+        read_json = partial(JobsReader, now_ns=now_ns, with_table=with_table)
+        read_text = partial(JobsTextReader, marks, zone, now_ns=now_ns, with_table=with_table)
+        ways: tuple[Way[JobsAnswer], ...] = (
             Way("rest", ("slurm", "jobs"), json),
-            Way("json", JOBS_ARGV, json),
-            Way("text", argv(marks), text, env=ENVIRONMENT),
+            Way("json", JOBS_ARGV, json, reader=read_json),
+            Way("text", argv(marks), text, env=ENVIRONMENT, reader=read_text),
         )
         return await self._polled(self.clients.ask("jobs", ways), JOBS_ARGV[0])
 

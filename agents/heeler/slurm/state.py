@@ -137,10 +137,10 @@ class NodeFlags:
 
     @property
     def available(self) -> bool | None:
-        """In service for jobs: neither down nor taken out; None where the base state is not known."""
+        """In service for jobs: neither down nor taken out; None where the text was not understood as a whole."""
         if self.base in ("DOWN", "ERROR", "FUTURE") or BLOCKING.intersection(self.flags):
             return False
-        return None if self.base == "UNKNOWN" else True
+        return None if self.base == "UNKNOWN" or self.unparsed else True
 
 
 def parse_node_state(value: str | Iterable[str], flags: Iterable[str] = ()) -> NodeFlags:
@@ -183,7 +183,7 @@ def _first_word(word: str) -> tuple[str | None, set[str], bool | None, list[str]
         return base, found.union(flags), busy, unparsed
     if (flag := _FLAG_ALIASES.get(name, name)) in NODE_FLAGS:
         return None, found | {flag}, None, unparsed
-    return None, found, None, [name, *unparsed] if name else unparsed
+    return None, found, None, [word] if name else unparsed
 
 
 def _split_marks(word: str) -> tuple[str, set[str], str]:
@@ -253,7 +253,8 @@ _BY_CODE |= {"REQUEUE": "REQUEUED", "CANCELED": "CANCELLED"}
 HOLDING = frozenset(("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STOPPED"))
 ENDED = frozenset(JOB_BASES) - {"PENDING", "RUNNING", "SUSPENDED"}
 
-_CANCELLED_BY = re.compile(r"(CANCELLED) by (\d{1,10})", re.IGNORECASE)
+_CANCELLED_BY = re.compile(r"CANCELLED\s+by\b\s*(?:(\d{1,10})$)?.*", re.IGNORECASE)
+_BETWEEN_JOB_WORDS = re.compile(r",|\+(?=[A-Za-z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +265,7 @@ class JobFlags:
     flags: tuple[str, ...] = ()
     raw: str = ""
     cancelled_by_uid: int | None = None
+    unknown_flags: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -279,10 +281,11 @@ class JobFlags:
 def parse_job_state(value: str | Iterable[str]) -> JobFlags:
     """Return a job's state from its name, code, cut name (``OUT_OF_ME+``) or list of names.
 
-    A word that is not known makes the state UNKNOWN with the raw text. Raises ParseError for no text.
+    A flag that is not known, beside a base state that is, is kept and changes nothing: newer versions have more.
+    Without a base state it makes the state UNKNOWN with the raw text. Raises ParseError for no text.
     """
     if isinstance(value, str):
-        words = [value.strip()]
+        words = [word.strip() for word in _BETWEEN_JOB_WORDS.split(value) if word.strip()]
     elif isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
         words = [word.strip() for word in value]
     else:
@@ -291,16 +294,17 @@ def parse_job_state(value: str | Iterable[str]) -> JobFlags:
         raise ParseError("empty job state", value)
     raw = "+".join(words)
     if by := _CANCELLED_BY.fullmatch(words[0]):
-        return JobFlags("CANCELLED", (), raw, int(by[2]))
+        return JobFlags("CANCELLED", (), raw, int(by[1]) if by[1] else None)
     names = [_job_word(word) for word in words]
     bases = [name for name in names if name in JOB_BASES]
     flags = tuple(sorted(name for name in names if name in JOB_FLAGS))
+    unknown = tuple(word for word, name in zip(words, names, strict=True) if name is None)
     for shown in ("COMPLETING", "CONFIGURING"):
         if shown in flags:
-            return JobFlags(shown, flags, raw)
-    if len(bases) > 1 or None in names:
-        return JobFlags("UNKNOWN", flags, raw)
-    return JobFlags(bases[0] if bases else flags[0], flags, raw)
+            return JobFlags(shown, flags, raw, unknown_flags=unknown)
+    if len(bases) > 1 or (unknown and not bases):
+        return JobFlags("UNKNOWN", flags, raw, unknown_flags=unknown)
+    return JobFlags(bases[0] if bases else flags[0], flags, raw, unknown_flags=unknown)
 
 
 def _job_word(word: str) -> str | None:

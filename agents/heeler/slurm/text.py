@@ -66,6 +66,12 @@ def _split(
     return None
 
 
+def begins_with_id(line: str, delimiter: str) -> bool:
+    """Whether a line begins as a row does: with a job id and a delimiter."""
+    first, found, _ = line.partition(delimiter)
+    return bool(found) and _is_id(first)
+
+
 def _is_id(text: str) -> bool:
     try:
         parse_job_id(text)

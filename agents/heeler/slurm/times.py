@@ -21,6 +21,8 @@ _DURATION = re.compile(
 )
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _EPOCH = re.compile(r"\d{6,10}", re.ASCII)
+# NO_VAL and INFINITE of 32 and 64 bits.
+_UNSET = frozenset(("4294967294", "4294967295", "18446744073709551614", "18446744073709551615"))
 NS = 1_000_000_000
 
 
@@ -56,7 +58,7 @@ def parse_timestamp(text: str, zone: tzinfo) -> int | None:
     autumn repeats is taken as the first of the two. Raises ParseError.
     """
     word = text.strip()
-    if word.lower() in _NULLS:
+    if word.lower() in _NULLS or word in _UNSET:
         return None
     if _EPOCH.fullmatch(word):
         return int(word) * NS
@@ -71,7 +73,8 @@ def parse_timestamp(text: str, zone: tzinfo) -> int | None:
     if utc.year < 1970:
         raise ParseError("not a timestamp (before 1970)", text)
     whole = int(utc.replace(microsecond=0).timestamp())
-    return whole * NS + utc.microsecond * 1000
+    # Second 0 of the epoch is "no time", printed as if it were one.
+    return whole * NS + utc.microsecond * 1000 or None
 
 
 def local_zone() -> tzinfo:

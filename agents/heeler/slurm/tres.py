@@ -4,13 +4,17 @@ import re
 from dataclasses import dataclass, field
 
 from heeler.slurm.errors import ParseError
-from heeler.slurm.gres import NULLS
+from heeler.slurm.gres import NULLS, parse_gres
+from heeler.slurm.jsonnumbers import INFINITE64, NO_VAL64
 
 # Memory is in MiB where no unit is said; counts take the same letters as multiples of 1024.
 _UNITS = {unit: 1024**power for power, unit in enumerate("KMGTPE", start=1)}
 _MIB = 1024**2
+_UNSET = (str(NO_VAL64), str(INFINITE64))
 _VALUE = re.compile(r"(\d{1,20}(?:\.\d{1,9})?)([KMGTPE]?)", re.IGNORECASE | re.ASCII)
-_KEY = re.compile(r"[A-Za-z][\w.\-]*(?:/[\w.\-]+(?::[\w.\-+]+)?)?", re.ASCII)
+_KEY = re.compile(r"[A-Za-z][\w.\-]*(?:/[\w.\-@]+(?::[\w.\-+]+)?)?", re.ASCII)
+# A request, with colons and always with a count: a text that was cut must not read as one.
+_REQUEST = re.compile(r"(?:gres[/:][A-Za-z][\w.\-]*|gpu|shard|mps)(?::[\w.\-]+)?:\d+[KMGTPE]?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,17 @@ def parse_tres(text: str | None) -> Tres:
     if text is None or text.strip().lower() in NULLS:
         return Tres({})
     values: dict[str, int] = {}
+    requests = "=" not in text
     for part in text.strip().split(","):
         key, equals, value = part.strip().partition("=")
+        if requests and _REQUEST.fullmatch(key):
+            _add_request(key, values)
+            continue
         if not equals or not _KEY.fullmatch(key):
             raise ParseError("not a TRES", part)
-        values[key] = _amount(key, value, part)
+        amount = _amount(key, value, part)
+        if amount is not None:
+            values[key] = amount
     by_type = {key.removeprefix("gres/gpu:"): n for key, n in values.items() if key.startswith("gres/gpu:")}
     typed = sum(by_type.values())
     total = values.get("gres/gpu")
@@ -56,7 +66,16 @@ def parse_tres(text: str | None) -> Tres:
     )
 
 
-def _amount(key: str, value: str, part: str) -> int:
+def _add_request(text: str, values: dict[str, int]) -> None:
+    """Add what a request says with colons: ``gres/gpu:h100:2``, ``gres:gpu:2``. Raises ParseError."""
+    for gres in parse_gres(text):
+        values[f"gres/{gres.name}" + (f":{gres.type}" if gres.type else "")] = gres.count
+
+
+def _amount(key: str, value: str, part: str) -> int | None:
+    """Return an amount; None for Slurm's marks of one that is not set, as energy has them. Raises ParseError."""
+    if value in _UNSET:
+        return None
     found = _VALUE.fullmatch(value)
     if not found:
         raise ParseError("not a TRES", part)

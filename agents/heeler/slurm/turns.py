@@ -23,6 +23,7 @@ class Turn:
     unreadable: int = 0
     collector: Collector | None = None  # of a table; jobs and nodes are the feed's own
     table_due_s: float = 0.0
+    stats_due_s: float = 0.0
     asked_s: float = 0.0
 
     @property
