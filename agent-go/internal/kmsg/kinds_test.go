@@ -247,6 +247,10 @@ Killed process 4242 (python), UID 1000, total-vm:12kB, anon-rss:8kB, file-rss:0k
 			detail: d{"memory_cgroup": true, "cgroup": "/slurm/uid_1000/job_77/step_0", "uid": uint64(1000)}},
 		{name: "allocating task", kind: oom, pid: 7, comm: "x", lines: `
 Out of memory (oom_kill_allocating_task): Killed process 7 (x) total-vm:1kB`, detail: d{"memory_cgroup": false}},
+		{name: "2.6.32, number before the name", kind: oom, pid: 3284, comm: "python",
+			lines: "Killed process 3284, UID 500, (python) total-vm:12kB, anon-rss:8kB, file-rss:0kB", detail: d{"uid": uint64(500)}},
+		{name: "brackets in a name", kind: oom, pid: 9, comm: "a b) c",
+			lines: "Out of memory: Killed process 9 (a b) c) total-vm:1kB, anon-rss:1kB, UID:0 pgtables:0kB", detail: d{"uid": uint64(0)}},
 		{name: "hung task", kind: heelerv1.KindHungTask, pid: 77, comm: "pt_main_thread",
 			lines: "INFO: task pt_main_thread:77 blocked for more than 122 seconds.", detail: d{"seconds": uint64(122), "io_wait": nil}},
 		{name: "hung task, 6.18", kind: heelerv1.KindHungTask, pid: 1, comm: "a:b",

@@ -12,8 +12,8 @@ import (
 // The forms below hold for all driver generations seen so far: with and without "PCI:", with MIG instances, with 4 or 8
 // digits of domain, with and without a function, and with the unknown process of old and new drivers.
 var (
-	xidLine = regexp.MustCompile(`^NVRM: (?:GPU ?\d+ )?Xid \((?:PCI:)?([0-9a-fA-F:.]{7,20})` +
-		`(?: GPU-I:(\d{1,5}))?(?: GPU-CI:(\d{1,5}))?\): (\d{1,5})(?:,\s*(.*))?$`)
+	xidLine = regexp.MustCompile(`^NVRM:\s*(?:GPU ?\d+ )?Xid\s*\((?:PCI:)?([0-9a-fA-F:.]{7,20})` +
+		`(?: GPU-I:(\d{1,5}))?(?: GPU-CI:(\d{1,5}))?\):\s*(\d{1,5})(?:,\s*(.*))?$`)
 	xidProcess = regexp.MustCompile(`^pid='?(\d{1,10}|<unknown>)'?(?:,\s*(.*))?$`)
 	oldAddress = regexp.MustCompile(`^00([0-9a-fA-F]{2}:[0-9a-fA-F]{2})$`)
 	uuidLine   = regexp.MustCompile(`^NVRM: GPU at (?:PCI:)?([0-9a-fA-F:.]{7,20}): (GPU-[0-9a-fA-F-]{36})$`)
@@ -58,7 +58,9 @@ func (f *Fact) process(rest string) {
 		f.Text = rest
 		return
 	}
-	f.PID = number(m[1])
+	if pid := number(m[1]); pid != nil && *pid <= highestPID {
+		f.PID = pid
+	}
 	rest, named := strings.CutPrefix(m[2], "name=")
 	if !named {
 		f.Text = rest
@@ -71,7 +73,10 @@ func (f *Fact) process(rest string) {
 	f.Text = message
 }
 
-const longestComm = 15 // bytes; the kernel keeps no more of a name
+const (
+	longestComm = 15      // bytes; the kernel keeps no more of a name
+	highestPID  = 1 << 22 // of the kernel; drivers write -1 as 4294967295 where there is no process
+)
 
 // splitName parts a process name from the message behind it. Names may hold ", " themselves, so of all places where
 // one could end, the first is taken behind which a message begins as the driver begins one.

@@ -9,8 +9,8 @@ import (
 
 // What the kernel does to processes: kills for memory, tasks that hang, processors that are stuck.
 var (
-	oomKilled = regexp.MustCompile(`[Kk]illed process (\d{1,10}) \((.*?)\)(?:,| total-vm| |$)`)
-	oomChosen = regexp.MustCompile(`: Kill process (\d{1,10}) \((.*?)\) score \d+ or sacrifice child`)
+	oomKilled = regexp.MustCompile(`[Kk]illed process (\d{1,10})(?:, UID \d{1,10},)? \((.{0,64})\)(?:,| |$)`)
+	oomChosen = regexp.MustCompile(`: Kill process (\d{1,10}) \((.{0,64})\) score \d+ or sacrifice child`)
 	oomTask   = regexp.MustCompile(`^Task in (\S+) killed as a result of limit of (\S+)$`)
 	oomPart   = regexp.MustCompile(`(?:^|,)(constraint|task_memcg|oom_memcg|global_oom|task|pid|uid)(?:=([^,]*))?`)
 	oomBytes  = regexp.MustCompile(`\b(total-vm|anon-rss|file-rss|shmem-rss):(\d{1,15})kB`)

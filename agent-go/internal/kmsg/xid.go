@@ -16,7 +16,7 @@ var (
 	mmuFault       = regexp.MustCompile(`MMU Fault: (?:ENGINE (\S+)(?: (.{1,80}?))? )?faulted @ (\S+?)\. Fault is of type (\S+)(?: (ACCESS_TYPE_\S+))?`)
 	mmuClient      = regexp.MustCompile(`\bGPC(\d{1,3})\b`)
 	nvlink4        = regexp.MustCompile(`NVLink: (fatal|non-?fatal) error detected on link (\d{1,3})\s*\(([^)]*)\)`)
-	nvlink5        = regexp.MustCompile(`\b([A-Z][A-Z0-9_]+)\s+(Fatal|Nonfatal|Non-fatal|Link Fatal)\s+XC(\d)\s+i(\d)\s+Link\s+(-?\d{1,4})\s+\(([^)]*)\)`)
+	nvlink5        = regexp.MustCompile(`\b([A-Z][A-Z0-9_]+)\s+(Fatal|Nonfatal|Non-fatal|Link Fatal)\s+XC ?(\d)\s+i ?(\d)\s+Link\s+(-?\d{1,4})\s+[(\[]([^)\]]*)[)\]]`)
 	registers      = regexp.MustCompile(`0x[0-9a-fA-F]{1,16}`)
 	rpcTimeout     = regexp.MustCompile(`Timeout after (\d{1,6})s? of waiting for RPC response from GPU(\d{1,3}) GSP! Expected function (\d{1,6}) \((\w+)\)`)
 	resetWords     = regexp.MustCompile(`RST: (Yes|No), D-RST: (Yes|No)`)
@@ -115,7 +115,8 @@ func (f *Fact) nvlink4() {
 	f.setRegisters(m[3])
 }
 
-// nvlink5: the i field marks an error that was injected, and link -1 means that it is about no link.
+// nvlink5: the i field marks an error that was injected, and link -1 means that it is about no link. Drivers before
+// R575 put spaces before the digits and brackets around the registers.
 func (f *Fact) nvlink5() {
 	m := nvlink5.FindStringSubmatch(f.Text)
 	if m == nil {
