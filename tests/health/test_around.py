@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -150,18 +150,24 @@ def failed(check: Check, outcome: Outcome = Outcome.BAD) -> Run:
     return Run("fail", "two errors", "on", (judged,), None)
 
 
-def test_a_periodic_run_drains_only_for_enforced_hardware_and_a_closed_breaker(tmp_path: Path) -> None:
-    closed = Breaker("closed", "")
+def test_a_periodic_run_drains_only_for_enforced_hardware(tmp_path: Path) -> None:
     enforced = policy(tmp_path, checks={name: {"enforce": ["periodic"]} for name in ("ecc", "disk")})
     ecc, disk = CHECKS
-    found = drains(failed(ecc), enforced, closed)
-    assert found is not None
-    assert found.check is ecc
-    assert drains(failed(disk), enforced, closed) is None, "no evidence against the hardware"
-    assert drains(failed(ecc), policy(tmp_path), closed) is None
-    assert drains(failed(ecc), policy(tmp_path, checks={"ecc": {"enforce": True}}), closed) is None
-    assert drains(failed(ecc), enforced, Breaker("open", "")) is None
-    assert drains(failed(ecc), enforced, Breaker("unknown", "")) is None
+    assert [one.check for one in drains(failed(ecc), enforced)] == [ecc]
+    assert drains(failed(disk), enforced) == [], "no evidence against the hardware"
+    assert drains(failed(ecc), policy(tmp_path)) == []
+    assert drains(failed(ecc), policy(tmp_path, checks={"ecc": {"enforce": True}})) == []
+
+
+@pytest.mark.parametrize("state", ["open", "unknown"])
+def test_a_periodic_run_under_a_breaker_that_is_not_closed_drains_nothing_and_tells_that_it_would(
+    tmp_path: Path, state: Literal["open", "unknown"]
+) -> None:
+    run, _ = around(tmp_path, Phase.PERIODIC)
+    run.policy = policy(tmp_path, checks={"ecc": {"enforce": ["periodic"]}})
+    assert run.end(failed(CHECKS[0]), Breaker(state, "")) == {"enforcement": f"breaker_{state}"}
+    run.policy = policy(tmp_path)
+    assert run.end(failed(CHECKS[0]), Breaker(state, "")) == {}
 
 
 @pytest.mark.parametrize("phase", [Phase.APP, Phase.NAGIOS, Phase.REQUEST, Phase.TASK_PROLOG])

@@ -338,6 +338,7 @@ def test_oom_good_where_a_job_met_its_own_limit(tmp_path: Path) -> None:
     [
         "Out of memory: Killed process 812 (a (b) c) total-vm:9kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB, UID:0",
         "Out of memory: Kill process 812 (a (b) c) score 900 or sacrifice child",
+        "Out of memory: Killed process 812, UID 500, (a (b) c) total-vm:9kB, anon-rss:8kB, file-rss:0kB",
     ],
 )
 def test_oom_bad_where_the_machine_ran_out(tmp_path: Path, line: str) -> None:

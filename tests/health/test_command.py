@@ -118,6 +118,17 @@ def test_nothing_slow_is_imported_for_a_run(policy: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+FAULT = '[profiles.task_prolog]\nchecks = ["uptime"]\n[checks.uptime]\nleast_s = 1e9\n'
+
+
+def test_a_task_prolog_tells_the_job_and_leaves_nothing_for_the_bus(policy: Path, tmp_path: Path) -> None:
+    policy.write_text(policy.read_text() + FAULT)
+    done = health("run", "--mode", "task_prolog", policy=policy, SLURM_JOB_ID="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("print heeler: uptime: ")
+    assert list((tmp_path / "outbox").iterdir()) == []
+
+
 # Results of others
 
 

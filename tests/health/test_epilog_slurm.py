@@ -71,7 +71,7 @@ class Scene:
         return pid
 
     def alive(self) -> set[str]:
-        return {name for name, pid in self.pids.items() if Path(f"/proc/{pid}").exists()}
+        return {name for name, pid in self.pids.items() if runs(pid)}
 
     def end(self) -> None:
         self.service.kill()
@@ -81,6 +81,14 @@ class Scene:
             if Path(f"/proc/{pid}").exists():
                 os.kill(pid, 9)
         time.sleep(1.1)  # their last sleep: a cgroup with a process can't be removed
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs: one that has ended stays in /proc until somebody reaps it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from fake_nvml import FakeNvml
 
 from heeler.health.epilog import Cleared, KillSettings, choose, clear
-from heeler.health.gpu_processes import LeftoverSettings, MemorySettings, judge_leftovers, judge_memory, settled
+from heeler.health.gpu_processes import LeftoverSettings, MemorySettings, judge_leftovers, judge_memory, wait_s
 from heeler.health.leftover import Process
 from heeler.health.model import Case, Job, Outcome, Phase
 
@@ -133,13 +133,45 @@ def test_memory_that_nobody_has_did_not_come_back() -> None:
     assert memory(gpu(0, 5), gpu(1, 2, 9000 * MIB), processes=(process(7, "GPU-1"),)) is Outcome.OK
 
 
-def test_what_may_go_by_itself_is_waited_for() -> None:
-    about = case(Phase.EPILOG)
-    assert settled(facts(), about, MIB * 100)
-    assert not settled(facts(process(7, "GPU-0")), about, None)
-    assert settled(facts(process(7, "GPU-2")), about, None)
-    assert not settled(facts(gpus=[gpu(0, 5, 9000 * MIB), gpu(1, 2)]), about, 100 * MIB)
-    assert settled(facts(process(7, "GPU-0")), case(Phase.PERIODIC, None), None)
+BOTH = (LeftoverSettings(settle_s=2.0), MemorySettings(settle_s=5.0))
+FULL = [gpu(0, 5, 9000 * MIB), gpu(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("found", "phase", "waits_s"),
+    [
+        (facts(), Phase.EPILOG, 0.0),
+        (facts(process(7, "GPU-0")), Phase.EPILOG, 2.0),
+        (facts(process(7, "GPU-0", job="80")), Phase.PROLOG, 2.0),
+        (facts(gpus=FULL), Phase.EPILOG, 5.0),
+        (facts(process(7, "GPU-1"), gpus=FULL), Phase.EPILOG, 5.0),
+        # What would be bad for nobody, or stays.
+        (facts(process(7, "GPU-2")), Phase.EPILOG, 0.0),
+        (facts(process(7, "GPU-0", job="82"), gpus=FULL), Phase.EPILOG, 0.0),
+        (facts(process(7, "GPU-0", job="82"), gpus=FULL), Phase.PROLOG, 0.0),
+        (facts(process(7, "GPU-0", job=None), gpus=FULL), Phase.EPILOG, 0.0),
+        (facts(process(7, "GPU-0", comm="nv-hostengine"), gpus=FULL), Phase.EPILOG, 0.0),
+        (facts(process(7, "GPU-0", unclear="two jobs"), gpus=FULL), Phase.EPILOG, 0.0),
+        (facts(gpus=[gpu(0, 5, 9000 * MIB, mig=True), gpu(1, 2)]), Phase.EPILOG, 0.0),
+        (facts(gpus=[gpu(0, 5, None), gpu(1, 2)]), Phase.EPILOG, 0.0),
+    ],
+)
+def test_only_what_would_be_bad_and_may_go_by_itself_is_waited_for(
+    found: dict[str, Any], phase: Phase, waits_s: float
+) -> None:
+    assert wait_s(found, case(phase), BOTH) == waits_s
+    assert wait_s(found, case(phase), ()) == 0.0
+    outcomes = {
+        judge_leftovers(found, BOTH[0], case(phase)).outcome,
+        judge_memory(found, BOTH[1], case(phase)).outcome,
+    }
+    assert (Outcome.BAD in outcomes) == (waits_s > 0), "what is waited for is what would be bad"
+
+
+def test_where_the_gpus_are_not_known_nothing_is_waited_for() -> None:
+    found = facts(process(7, "GPU-0"), gpus=FULL)
+    assert wait_s(found, case(Phase.PERIODIC, None), BOTH) == 0.0
+    assert wait_s(found, case(Phase.EPILOG, Job("81", uid=1000)), BOTH) == 0.0
 
 
 def test_the_ended_jobs_processes_are_chosen_and_no_others() -> None:
@@ -201,7 +233,7 @@ from heeler.health.gpu_processes import *
 from heeler.health.gpu_processes import CHECKS
 from heeler.health.model import *
 job = Job("81", gpu_minors=(0, 1))
-context = Context(Case(Phase.EPILOG, "n1", 0, job), timeout_s=float(sys.argv[1]))
+context = Context(Case(Phase(sys.argv[2]), "n1", 0, job), timeout_s=float(sys.argv[1]))
 try:
     print(json.dumps(PROCESSES.read(context, [check.settings() for check in CHECKS])))
 except ProbeError as err:
@@ -211,7 +243,7 @@ except ProbeError as err:
 
 def read(fake: FakeNvml | None, timeout_s: float = 2.5) -> dict[str, Any]:
     env = os.environ | (fake.env() if fake else {})
-    argv = [sys.executable, "-c", READ, str(timeout_s)]
+    argv = [sys.executable, "-c", READ, str(timeout_s), "epilog"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -232,13 +264,12 @@ def test_processes_of_all_gpus_are_read_with_their_names(tmp_path: Path, sleeper
 
 def test_processes_that_go_meanwhile_are_waited_for_a_little(tmp_path: Path) -> None:
     fake = FakeNvml(tmp_path)
-    child = subprocess.Popen(["sleep", "0.6"])
+    # A user's process outside of all jobs.
+    child = subprocess.Popen(["sleep", "0.6"], user=65534 if os.geteuid() == 0 else None)
     fake.write(f"gpus 2\n0 process {child.pid} 1048576\n")
-    reaper = subprocess.Popen(["true"])
-    reaper.wait()
     began = time.monotonic()
-    env = os.environ | fake.env()
-    running = subprocess.Popen([sys.executable, "-c", READ, "6"], env=env, stdout=subprocess.PIPE, text=True)
+    env, argv = os.environ | fake.env(), [sys.executable, "-c", READ, "6", "prolog"]
+    running = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
     child.wait()
     out, _ = running.communicate(timeout=20)
     assert json.loads(out)["processes"] == []

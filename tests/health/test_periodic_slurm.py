@@ -100,6 +100,29 @@ def test_a_bad_node_is_drained_where_the_policy_says_so_and_no_other(site: Healt
     assert site.slurm.node("n001").reason == node.reason
 
 
+def test_what_may_heal_drains_only_after_it_was_bad_for_long_enough(site: HealthSite) -> None:
+    policy(site, "n001", f'[checks.{BAD_CHECK}]\nenforce = ["periodic"]\nhold_s = 8\n')
+    (site.folder / "n001/held.json").unlink(missing_ok=True)
+    (site.folder / "n001/fault").touch()
+    first = checked_again(site, "n001")
+    assert first["verdict"] == "fail"
+    assert "a drain waits for 8 s" in str(first["why"])
+    assert "DRAIN" not in site.slurm.node("n001").flags
+    (site.folder / "n001/fault").unlink()  # it heals, and comes again later
+    assert checked_again(site, "n001")["verdict"] == "pass"
+    (site.folder / "n001/fault").touch()
+    wait_for(lambda: "DRAIN" in site.slurm.node("n001").flags, "n001 drains", 60.0)
+
+    def runs() -> list[dict[str, object]]:
+        return [one for one in site.sent("n001", "HealthRun") if one["phase"] == "periodic"]
+
+    # The reason stands on the node before the run that has set it ends and tells.
+    wait_for(lambda: any("reason" in one for one in runs()), "the run that drains has reported")
+    waited = [one for one in runs() if "a drain waits for" in str(one["why"])]
+    assert len(waited) >= 2, "once before it healed, and once after"
+    assert not [one for one in waited if "reason" in one]
+
+
 def test_an_operators_drain_stays_theirs(site: HealthSite) -> None:
     policy(site, "n001", f'[checks.{BAD_CHECK}]\nenforce = ["periodic"]\n')
     site.slurm.drain("n001", OPERATOR)
@@ -129,6 +152,8 @@ def test_a_task_is_told_of_a_fault_in_its_own_output_and_runs(site: HealthSite) 
     out = (site.slurm.folder / f"jobs/{job}.out").read_text()
     assert f"heeler: {BAD_CHECK}: there is a fault: see the file" in out
     assert "value=\n" in out
+    told = [*site.sent("n001", "HealthRun"), *site.sent("n001", "HealthResult")]
+    assert not [one for one in told if one["phase"] == "task_prolog"], "what users run tells the bus nothing"
 
 
 def test_a_task_of_a_healthy_node_hears_nothing(site: HealthSite) -> None:

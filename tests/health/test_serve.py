@@ -66,10 +66,13 @@ def test_a_run_without_a_word_is_a_refusal(output: bytes, rc: int | None) -> Non
 
 
 def test_the_breaker_file_has_the_keeper_s_time() -> None:
-    value = {"state": "open", "why": "many", "ts_ns": 7, "more": 1}
-    assert breaker_file(json.dumps(value).encode()) == {"state": "open", "why": "many", "ts_ns": 7}
-    for bad in (b"", b"[]", b'{"state": "ajar", "ts_ns": 1}', b'{"state": "open"}', b'{"state": "open", "ts_ns": "1"}'):
-        assert breaker_file(bad) is None
+    value = {"state": "open", "why": "many", "ts_ns": 7, "cluster": "north", "more": 1}
+    assert breaker_file(json.dumps(value).encode(), "north") == {"state": "open", "why": "many", "ts_ns": 7}
+    assert breaker_file(json.dumps(value).encode(), "south") is None, "two clusters may share a bus"
+    for key, bad in (("state", "ajar"), ("ts_ns", None), ("ts_ns", "1"), ("cluster", None), ("cluster", "")):
+        assert breaker_file(json.dumps({**value, key: bad}).encode(), "north") is None
+    for text in (b"", b"[]", b'{"state": "open", "ts_ns": 7, "why": "whose is not said"}'):
+        assert breaker_file(text, "north") is None
 
 
 def test_the_node_file_has_the_state_as_slurm_writes_it() -> None:
@@ -157,6 +160,10 @@ async def test_what_is_not_on_the_list_is_refused_and_nobody_answers_for_others(
         refused = await answers(bus, "mounts")
         assert (refused["verdict"], refused["why"]) == ("refused", "not allowed by the policy: mounts")
         assert "results" not in refused
+        odd = await answers(bus, "uptime", id="../x y")
+        assert odd["verdict"] == "refused"
+        assert odd["run"] != "../x y"
+        assert "'../x y'" in odd["why"]
         late = await answers(bus, "uptime", deadline_ts=1)
         assert late["verdict"] == "refused"
         # No request at all gets no answer, and the service goes on.
@@ -175,23 +182,26 @@ async def test_a_broken_policy_is_said_in_the_answer(site: tuple[NatsServer, Bus
         assert "clutser: unknown key" in broken["why"]
 
 
+def breaker(state: str, cluster: str = "north", why: str = "") -> bytes:
+    return json.dumps({"state": state, "why": why, "ts_ns": time.time_ns(), "cluster": cluster}).encode()
+
+
 async def test_the_breaker_reaches_the_node_s_file_at_once(site: tuple[NatsServer, Bus, Path]) -> None:
     server, bus, folder = site
     claims = await Claims.open(bus, "breakers")
-    first = await claims.set(
-        "prolog", json.dumps({"state": "closed", "why": "", "ts_ns": time.time_ns()}).encode(), None
-    )
+    first = await claims.set("north.prolog", breaker("closed"), None)
     path = folder / "cache/breaker.json"
     async with serving(server, folder):
         await until(path.exists, "what stood there before is read")
         assert json.loads(path.read_text())["state"] == "closed"
         await answers(bus, "uptime")
         before = time.monotonic()
-        await claims.set(
-            "prolog", json.dumps({"state": "open", "why": "3 nodes", "ts_ns": time.time_ns()}).encode(), first
-        )
+        await claims.set("south.prolog", breaker("open", "south"), None)
+        await claims.set("prolog", breaker("open"), None)  # as the key was before it named its cluster
+        await claims.set("north.prolog", breaker("open", why="3 nodes"), first)
         await until(lambda: json.loads(path.read_text())["state"] == "open")
         assert time.monotonic() - before < 5
+        assert json.loads(path.read_text())["why"] == "3 nodes"
 
 
 async def test_the_node_s_state_in_slurm_is_kept_and_told_with_results(site: tuple[NatsServer, Bus, Path]) -> None:

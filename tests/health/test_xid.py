@@ -64,6 +64,8 @@ def test_gpu_xid_bad_with_gpu_count_and_age(tmp_path: Path) -> None:
         "NVRM: Xid (PCI:00000000:3B:00): 119, pid=1, Timeout waiting for RPC from GSP!",
         "[12.3] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
         "NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 64, row remapping failure",
+        "NVRM: GPU0 Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (No action) to 0x2 (OS Reboot)",
         "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
     ],
 )
@@ -80,7 +82,13 @@ def test_gpu_xid_good_where_only_programs_failed(tmp_path: Path, code: int) -> N
 
 
 def test_gpu_xid_good_after_the_recovery_action_is_none_again(tmp_path: Path) -> None:
-    line = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    for words in ("None", "No action"):
+        line = f"NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x1 (Reset) to 0x0 ({words})"
+        assert judged(node(tmp_path, line)).outcome is Outcome.OK
+
+
+def test_a_device_whose_name_looks_like_an_xid_is_none(tmp_path: Path) -> None:
+    line = "usb 1-1: Product: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
     assert judged(node(tmp_path, line)).outcome is Outcome.OK
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from heeler.bus import subjects
-from heeler.health import gpu_map
+from heeler.health import gpu_map, held
 from heeler.health.breaker import Breaker
-from heeler.health.epilog import Cleared, KillSettings, clear
+from heeler.health.epilog import Cleared, clear
 from heeler.health.gpu_processes import PROCESSES
-from heeler.health.gpu_read import GPUS
+from heeler.health.gpu_read import GPUS, is_divided, uuids_by_minor
 from heeler.health.judging import Result
-from heeler.health.model import Case, Context, Job, Phase, Probe, ProbeError, Unread
+from heeler.health.model import Case, Context, Job, Outcome, Phase, Probe, ProbeError, Unread
 from heeler.health.origin import Origin, next_seq
 from heeler.health.outbox import Letter
 from heeler.health.policy import Policy
@@ -150,7 +150,12 @@ class Around:
         culprit = run.culprit if run.verdict == "fail" else None
         for_job = self.case.phase in AROUND_JOBS
         if self.case.phase is Phase.PERIODIC:
-            culprit = drains(run, self.policy, breaker)
+            culprit, waits = self._drains(run)
+            if culprit is None and waits:
+                return {"why": f"{run.why}; {waits}"[:500]}
+            if culprit is not None and breaker.state != "closed":
+                # It counts all the same: the breaker's keeper has to know how many nodes would be gone.
+                return {"enforcement": f"breaker_{breaker.state}"}
         elif not for_job:
             culprit = None
         if culprit is None:
@@ -165,6 +170,21 @@ class Around:
             return {"why": f"{run.why}; no reason set: {marked.why}"[:500]}
         return {"reason": marked.reason}
 
+    def _drains(self, run: Run) -> tuple[Result | None, str]:
+        """Return the check for which this periodic run drains, or why it does not yet."""
+        wanting = drains(run, self.policy)
+        names, now_ns = [one.check.name for one in wanting], self.case.now_ns
+        well = [one.result.check.name for one in run.results if one.result.verdict.outcome is not Outcome.UNKNOWN]
+        well = [name for name in well if name not in names]
+        since = held.remember(self.policy.cache / held.FILE, self.origin.boot, names, well, now_ns)
+        waits = ""
+        for one in wanting:
+            bad_s, hold_s = (now_ns - since[one.check.name]) / held.NS, self.policy.rules[one.check.name].hold_s
+            if bad_s >= hold_s:
+                return one, ""
+            waits = waits or f"{one.check.name} may heal: bad for {bad_s:.0f} s, a drain waits for {hold_s:g} s"
+        return None, waits
+
     def _tell(self, job: Job) -> None:
         self.context = replace(self.context, case=replace(self.case, job=job))
         self.put([event_letter(self.origin, EVENTS[self.case.phase], job, self.case.now_ns, next_seq())])
@@ -178,19 +198,11 @@ def _minors(read: Mapping[str, Read]) -> dict[int, str]:
     """Return minor -> UUID as the checks' own reading of the GPUs has it, or the one beside them."""
     gpus, minors = read.get(GPUS.name), read.get(MINORS.name)
     if gpus is not None and isinstance(gpus.facts, dict):
-        values = [gpu["values"] for gpu in gpus.facts["gpus"]]
-        if any((one.get("mig") or {}).get("enabled") for one in values):
-            return {}
-        return {one["minor"]: one["uuid"] for one in values if "minor" in one and "uuid" in one}
+        return {} if is_divided(gpus.facts) else uuids_by_minor(gpus.facts)
     return minors.facts if minors is not None and isinstance(minors.facts, dict) else {}
 
 
-def drains(run: Run, policy: Policy, breaker: Breaker) -> Result | None:
-    """Return the check for which a periodic run drains its node; None unless the policy enforces one there."""
-    if breaker.state != "closed":
-        return None
+def drains(run: Run, policy: Policy) -> list[Result]:
+    """Return the checks for which a periodic run may drain its node: those that the policy enforces there."""
     failing = [judged.result for judged in run.results if judged.fails]
-    return next((one for one in failing if has_evidence(one) and policy.enforces(one.check.name, Phase.PERIODIC)), None)
-
-
-__all__ = ["Around", "KillSettings", "Origin", "drains", "event_letter", "known_uuids"]
+    return [one for one in failing if has_evidence(one) and policy.enforces(one.check.name, Phase.PERIODIC)]

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 
-def breaker_file(value: bytes) -> dict[str, Any] | None:
-    """Return what breaker.json holds for the bus's value; None where that is none.
+def breaker_file(value: bytes, cluster: str) -> dict[str, Any] | None:
+    """Return what breaker.json holds for the bus's value; None where that is none, or is another cluster's.
 
     `ts_ns` is the keeper's own time: a keeper that is gone makes the file old, whoever copies it.
     """
     try:
         found = json.loads(value)
-        state, ts_ns = found["state"], found["ts_ns"]
+        state, ts_ns, theirs = found["state"], found["ts_ns"], found["cluster"]
     except (ValueError, KeyError, TypeError):
         return None
-    if state not in ("open", "closed") or type(ts_ns) is not int:
+    if state not in ("open", "closed") or type(ts_ns) is not int or theirs != cluster:
         return None
     return {"state": state, "why": str(found.get("why", ""))[:500], "ts_ns": ts_ns}
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from heeler.health.model import Job, Phase
 from heeler.slurm.errors import ParseError
-from heeler.slurm.gres import gpu_indices, parse_gres
+from heeler.slurm.gres import SHARED_KINDS, gpu_indices, parse_gres
 from heeler.slurm.nodes import Node
 
 QUICK_LEVEL = 1
-SHARED = frozenset(("shard", "mps"))  # parts of GPUs: which GPU they are of is not always said
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,9 @@ def _used(node: Node) -> frozenset[int] | None:
         resources = parse_gres(node.gres_used)
     except ParseError:
         return None
-    if not any(one.name == "gpu" for one in resources) or any(one.name in SHARED and one.count for one in resources):
+    if not any(one.name == "gpu" for one in resources) or any(
+        one.name in SHARED_KINDS and one.count for one in resources
+    ):
         return None
     found = gpu_indices(resources)
     return None if found is None else frozenset(found)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heeler.health.gpu_judging import Flaw, Gpu, Missing, all_gpus, each_gpu, indices
-from heeler.health.gpu_read import GPUS, HUNG, LOST, RESET, UNSUPPORTED
+from heeler.health.gpu_read import GPUS, HUNG, LOST, RESET, UNSUPPORTED, is_divided
 from heeler.health.model import Case, Check, Evidence, NoSettings, Outcome, Phase, Verdict, bad, ok, unknown, warn
 
 Facts = Mapping[str, Any]
@@ -78,7 +78,7 @@ def _absent_uuids(facts: Facts, uuids: tuple[str, ...]) -> Verdict | None:
 
 def _absent_minors(facts: Facts, minors: tuple[int, ...]) -> Verdict | None:
     gpus = all_gpus(facts)
-    if any((gpu.values.get("mig") or {}).get("enabled") for gpu in gpus):
+    if is_divided(facts):
         return unknown("which GPUs are this job's can't be told: Slurm numbers MIG devices too")
     known = {gpu.values.get("minor") for gpu in gpus}
     absent = [minor for minor in minors if minor not in known]

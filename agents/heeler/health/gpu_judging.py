@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heeler.health.gpu_read import UNSUPPORTED, job_uuids
+from heeler.health.gpu_map import job_gpus
+from heeler.health.gpu_read import UNSUPPORTED, is_divided, uuids_by_minor
 from heeler.health.model import Case, Evidence, Outcome, Value, Verdict, bad, ok, unknown, warn
 
 MOST_TOLD = 4  # GPUs in one sentence
@@ -66,7 +67,7 @@ def chosen_gpus(facts: Mapping[str, Any], case: Case) -> list[Gpu]:
     gpus = all_gpus(facts)
     if case.job is None:
         return gpus
-    uuids = job_uuids(facts, case.job.gpu_minors, case.job.gpu_uuids)
+    uuids = job_gpus(case.job, uuids_by_minor(facts), divided=is_divided(facts))
     if uuids is None:
         return gpus
     minors = set(case.job.gpu_minors or ())

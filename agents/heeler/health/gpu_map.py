@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from heeler.health.model import Job
+
 CACHE = Path("/run/heeler/gpus.json")
 _UUID = re.compile(r"GPU-[0-9a-fA-F-]{36}", re.ASCII)
 
@@ -44,6 +46,18 @@ def keep(path: Path, boot: str, gpus: Mapping[int, str]) -> None:
     except OSError:
         with suppress(OSError):
             new.unlink()
+
+
+def job_gpus(job: Job, by_minor: Mapping[int, str], *, divided: bool) -> list[str] | None:
+    """Return the UUIDs of a job's GPUs: as named, else those of its minors that are known; None where none can be told.
+
+    `divided`: a GPU of the node is. Slurm numbers MIG devices too, so that a number may then mean either.
+    """
+    if job.gpu_uuids is not None:
+        return list(job.gpu_uuids)
+    if job.gpu_minors is None or divided:
+        return None
+    return [by_minor[minor] for minor in job.gpu_minors if minor in by_minor]
 
 
 def uuids_of(minors: Iterable[int], *maps: Mapping[int, str]) -> tuple[str, ...] | None:

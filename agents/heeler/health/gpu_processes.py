@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from heeler.health.gpu_map import job_gpus
+from heeler.health.gpu_read import no_nvml
 from heeler.health.leftover import Process, is_service, read_process
 from heeler.health.model import (
     Case,
@@ -15,7 +17,6 @@ from heeler.health.model import (
     Job,
     Phase,
     Probe,
-    ProbeError,
     Verdict,
     bad,
     ok,
@@ -52,25 +53,39 @@ def read_gpu_processes(context: Context, asked: Sequence[Any]) -> dict[str, Any]
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as err:
-        missing = isinstance(err, pynvml.NVMLError_LibraryNotFound | pynvml.NVMLError_DriverNotLoaded)
-        raise ProbeError("missing" if missing else "failed", f"NVML: {err}") from err
-    settle_s = max((one.settle_s for one in asked), default=0.0)
-    limit = min((one.idle_bytes for one in asked if isinstance(one, MemorySettings)), default=None)
-    until = time.monotonic() + min(settle_s, max(context.timeout_s - SPARE_S, 0.0))
+        raise no_nvml(pynvml, err) from err
+    started, longest_s = time.monotonic(), max(context.timeout_s - SPARE_S, 0.0)
     while True:
         facts = _look(pynvml, context)
-        if time.monotonic() >= until or settled(facts, context.case, limit):
+        until = started + min(wait_s(facts, context.case, asked), longest_s)
+        if time.monotonic() >= until:
             return facts
         time.sleep(LOOK_EVERY_S)
 
 
-def settled(facts: Mapping[str, Any], case: Case, idle_bytes: int | None) -> bool:
-    """Say whether there is nothing on the job's GPUs that may still go by itself."""
-    mine = _gpus_of(case.job, facts) if case.job else None
-    gpus = [gpu for gpu in facts["gpus"] if mine is None or gpu["uuid"] in mine]
-    busy = [one for one in _processes(facts) if not is_service(one.comm) and (mine is None or mine & set(one.gpus))]
-    full = [gpu for gpu in gpus if idle_bytes is not None and (gpu["used_bytes"] or 0) > idle_bytes]
-    return case.job is None or not (busy or full)
+def wait_s(facts: Mapping[str, Any], case: Case, asked: Sequence[Any]) -> float:
+    """Return how long in all to wait for what may still go by itself; 0 where nothing that would be bad is there.
+
+    Whose job still runs stays, and so does the memory that it has: nobody waits for that.
+    """
+    mine = _gpus_of(case.job, facts)
+    if case.job is None or mine is None:
+        return 0.0
+    running, processes = set(facts["running"]), _processes(facts)
+    left = any(mine & set(one.gpus) and not is_service(one.comm) and is_left(one, case, running) for one in processes)
+    waits = [one.settle_s for one in asked if left and isinstance(one, LeftoverSettings)]
+    waits += [one.settle_s for one in asked if isinstance(one, MemorySettings) and _kept(facts, mine, one.idle_bytes)]
+    return max(waits, default=0.0)
+
+
+def _kept(facts: Mapping[str, Any], mine: set[str], idle_bytes: int) -> list[Mapping[str, Any]]:
+    """Return the job's GPUs that hold memory which no process has. Of a divided GPU that can't be told."""
+    busy = {uuid for one in _processes(facts) for uuid in one.gpus}
+    return [
+        gpu
+        for gpu in facts["gpus"]
+        if gpu["uuid"] in mine - busy and not gpu["mig"] and (gpu["used_bytes"] or 0) > idle_bytes
+    ]
 
 
 def _look(nvml: Any, context: Context) -> dict[str, Any]:
@@ -132,12 +147,9 @@ def _gpus_of(job: Job | None, facts: Mapping[str, Any]) -> set[str] | None:
     """Return the UUIDs of a job's GPUs; None where they are not known."""
     if job is None:
         return None
-    if job.gpu_uuids is not None:
-        return set(job.gpu_uuids)
-    if job.gpu_minors is None or any(gpu["mig"] for gpu in facts["gpus"]):
-        return None  # Slurm numbers MIG devices too
     by_minor = {gpu["minor"]: gpu["uuid"] for gpu in facts["gpus"] if gpu["minor"] is not None}
-    return {by_minor[minor] for minor in job.gpu_minors if minor in by_minor}
+    found = job_gpus(job, by_minor, divided=any(gpu["mig"] for gpu in facts["gpus"]))
+    return None if found is None else set(found)
 
 
 def _unseen(job: Job, mine: set[str], facts: Mapping[str, Any]) -> int:
@@ -213,22 +225,18 @@ def judge_memory(facts: Mapping[str, Any], settings: MemorySettings, case: Case)
     mine = _gpus_of(case.job, facts)
     if case.job is None or mine is None:
         return unknown("which GPUs should be empty is not known")
-    used: list[Evidence] = []
-    busy = {uuid for one in _processes(facts) for uuid in one.gpus}
-    told = 0
-    for gpu in facts["gpus"]:
-        if gpu["uuid"] not in mine or gpu["used_bytes"] is None or gpu["mig"]:
-            continue
-        told += 1
-        if gpu["used_bytes"] > settings.idle_bytes and gpu["uuid"] not in busy:
-            used.append(Evidence("fb_used", gpu["used_bytes"], settings.idle_bytes, "bytes", gpu["uuid"], gpu["index"]))
+    told = [gpu for gpu in facts["gpus"] if gpu["uuid"] in mine and gpu["used_bytes"] is not None and not gpu["mig"]]
+    used = [
+        Evidence("fb_used", gpu["used_bytes"], settings.idle_bytes, "bytes", gpu["uuid"], gpu["index"])
+        for gpu in _kept(facts, mine, settings.idle_bytes)
+    ]
     if used:
         worst = max(int(one.value or 0) for one in used)
         return bad(f"{len(used)} GPUs hold memory that no process has: up to {worst // MIB} MiB", *used)
     wanted = len(case.job.gpu_uuids or case.job.gpu_minors or ())
-    if told < wanted:
-        return unknown(f"the memory of {wanted - told} of {wanted} GPUs can't be read")
-    return ok(f"the memory of {told} GPUs is free or has its processes")
+    if len(told) < wanted:
+        return unknown(f"the memory of {wanted - len(told)} of {wanted} GPUs can't be read")
+    return ok(f"the memory of {len(told)} GPUs is free or has its processes")
 
 
 CHECKS = (

@@ -31,7 +31,7 @@ def read_gpus(context: Context, _asked: Sequence[Any]) -> dict[str, Any]:
     top: dict[str, Any] = {}
     _in_time(lambda: top.update(_top(nvml)), until)
     if "error" in top:
-        raise ProbeError(top["error"][0], top["error"][1])
+        raise top["error"]
     if "count" not in top:
         raise ProbeError("timeout", "NVML does not answer when asked how many GPUs there are")
     gpus: list[dict[str, Any]] = [
@@ -52,8 +52,13 @@ def _top(nvml: Any) -> dict[str, Any]:
         nvml.nvmlInit()
         return {"count": nvml.nvmlDeviceGetCount(), "driver": _text(nvml.nvmlSystemGetDriverVersion())}
     except nvml.NVMLError as err:
-        missing = isinstance(err, nvml.NVMLError_LibraryNotFound | nvml.NVMLError_DriverNotLoaded)
-        return {"error": ("missing" if missing else "failed", f"NVML: {err}")}
+        return {"error": no_nvml(nvml, err)}
+
+
+def no_nvml(nvml: Any, err: Exception) -> ProbeError:
+    """Return what it means that NVML can't be used at all: there is none here, or it has failed."""
+    missing = isinstance(err, nvml.NVMLError_LibraryNotFound | nvml.NVMLError_DriverNotLoaded)
+    return ProbeError("missing" if missing else "failed", f"NVML: {err}")
 
 
 def _start(work: Callable[[], None]) -> threading.Thread:
@@ -235,12 +240,12 @@ READINGS: tuple[Reading, ...] = (
 GPUS = Probe("gpus", read_gpus, timeout_s=8.0)
 
 
-def job_uuids(facts: Mapping[str, Any], minors: Sequence[int] | None, named: Sequence[str] | None) -> list[str] | None:
-    """Return the UUIDs of a job's GPUs from its device minors, or as named; None where they can't be told."""
-    if named is not None:
-        return list(named)
-    gpus = facts["gpus"]
-    if minors is None or any((gpu["values"].get("mig") or {}).get("enabled") for gpu in gpus):
-        return None  # Slurm numbers MIG devices too, so a number may mean either
-    by_minor = {gpu["values"]["minor"]: gpu["values"].get("uuid") for gpu in gpus if "minor" in gpu["values"]}
-    return [uuid for minor in minors if (uuid := by_minor.get(minor)) is not None]
+def is_divided(facts: Mapping[str, Any]) -> bool:
+    """Say whether MIG is on for one of the GPUs: Slurm numbers MIG devices too, so a number may then mean either."""
+    return any((gpu["values"].get("mig") or {}).get("enabled") for gpu in facts["gpus"])
+
+
+def uuids_by_minor(facts: Mapping[str, Any]) -> dict[int, str]:
+    """Return minor -> UUID of the GPUs that tell both."""
+    values = [gpu["values"] for gpu in facts["gpus"]]
+    return {one["minor"]: one["uuid"] for one in values if "minor" in one and "uuid" in one}

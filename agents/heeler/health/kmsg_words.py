@@ -205,7 +205,7 @@ def _severity(word: str, degree: str | None) -> str:
 # Before 5.0 a line says whom the kernel chose, and one without a beginning whom it killed: the first one counts.
 _OOM = re.compile(
     r"^(?P<why>Memory cgroup out|Out) of memory[^:]*: "
-    r"Kill(?:ed)? process (?P<pid>\d{1,10}),? \((?P<comm>.*?)\)(?:,| |$)"
+    r"Kill(?:ed)? process (?P<pid>\d{1,10}),?(?: UID \d{1,10},)? \((?P<comm>.{0,64})\)(?:,| |$)"
 )
 
 

@@ -177,6 +177,7 @@ class Check:
 
     `hardware`: a bad outcome is positive evidence against the hardware, so a policy may let it fail a prolog.
     `needs_settings`: it means nothing without settings of the site (a list of mounts), so it is in no default profile.
+    `hold_s`: what it finds may heal by itself; a periodic run drains only after so long, or what the policy says.
     """
 
     name: str
@@ -186,3 +187,4 @@ class Check:
     settings: type = NoSettings
     hardware: bool = False
     needs_settings: bool = False
+    hold_s: float = 0.0

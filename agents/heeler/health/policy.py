@@ -41,7 +41,7 @@ DEFAULT_ACTIONS: dict[Outcome, Action] = {
     Outcome.OFF: "ignore",
 }
 _ON = {"on_bad": Outcome.BAD, "on_warn": Outcome.WARN, "on_unknown": Outcome.UNKNOWN}
-_ABOUT_A_CHECK = ("enabled", "enforce", "timeout_s", *_ON)
+_ABOUT_A_CHECK = ("enabled", "enforce", "timeout_s", "hold_s", *_ON)
 _TOP = (
     "cluster",
     "node",
@@ -79,6 +79,7 @@ class Rule:
     enforce: frozenset[Phase] = frozenset()
     actions: Mapping[Outcome, Action] = field(default_factory=lambda: DEFAULT_ACTIONS)
     timeout_s: float | None = None
+    hold_s: float = 0.0  # a periodic run drains for it only after so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +208,7 @@ def _rule(check: Check, table: Mapping[str, Any], faults: list[str]) -> Rule:
     enabled = table.get("enabled", True)
     if not isinstance(enabled, bool):
         faults.append(f"{where}.enabled: {enabled!r} is not bool")
-    timeout_s = table.get("timeout_s")
-    if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float)):
-        faults.append(f"{where}.timeout_s: {timeout_s!r} is not a number")
-        timeout_s = None
+    timeout_s, hold_s = (_number(table, key, where, faults) for key in ("timeout_s", "hold_s"))
     settings: Any = None
     try:
         rest = {key: value for key, value in table.items() if key not in _ABOUT_A_CHECK}
@@ -220,7 +218,16 @@ def _rule(check: Check, table: Mapping[str, Any], faults: list[str]) -> Rule:
         if table or not check.needs_settings:
             faults.append(str(err))
         enabled = False if not table else enabled
-    return Rule(settings, bool(enabled), _phases(table.get("enforce", []), where, faults), actions, timeout_s)
+    hold_s = check.hold_s if hold_s is None else hold_s
+    return Rule(settings, bool(enabled), _phases(table.get("enforce", []), where, faults), actions, timeout_s, hold_s)
+
+
+def _number(table: Mapping[str, Any], key: str, where: str, faults: list[str]) -> float | None:
+    value = table.get(key)
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+        return value
+    faults.append(f"{where}.{key}: {value!r} is not a number of seconds")
+    return None
 
 
 def _phases(value: Any, where: str, faults: list[str]) -> frozenset[Phase]:

@@ -18,14 +18,14 @@ from typing import Any
 
 import structlog
 
-from heeler.bus import Bus, ConfigError, DecodeError, decode, encode, subjects
+from heeler.bus import Bus, ConfigError, DecodeError, decode, encode, escape, subjects
 from heeler.bus.claims import Claims, hear
 from heeler.bus.client import RETRYABLE
 from heeler.engine.process import Context, Program
 from heeler.health.caches import breaker_file, keep, node_file
 from heeler.health.origin import boot_id, next_seq, run_id
 from heeler.health.policy import Policy
-from heeler.health.requests import answer_of, grant, refusal
+from heeler.health.requests import answer_of, grant, id_of, refusal
 from heeler.health.run import load_site
 from heeler.health.serve_settings import ServeSettings
 from heeler.health.slurm_env import node_of
@@ -90,7 +90,7 @@ class Service:
         return self._sent(answer_of(head, output, rc, self.node, time.time_ns()))
 
     def _head(self, request: Any) -> dict[str, Any]:
-        ident = str(request.get("id") or run_id(time.time_ns()))
+        ident = id_of(request) or run_id(time.time_ns())
         head = {"v": 1, "cluster": self.bus.cluster, "boot": boot_id(), "seq": next_seq()}
         return {**head, "run": ident, "phase": "request"}
 
@@ -143,14 +143,15 @@ class Service:
         """Copy each value of the breaker that the bus tells, and look at it now and then, as at the start."""
 
         def heard(value: bytes) -> None:
-            found = breaker_file(value)
+            found = breaker_file(value, self.bus.cluster)
             if found is None or not keep(self._cache / "breaker.json", found):
                 self.counts["health_breaker_not_kept_total"] += 1
 
-        await hear(self.bus, "breakers", BREAKER, heard)
+        key = f"{escape(self.bus.cluster)}.{BREAKER}"
+        await hear(self.bus, "breakers", key, heard)
         while True:
             try:
-                claim = await (await Claims.open(self.bus, "breakers")).get(BREAKER)
+                claim = await (await Claims.open(self.bus, "breakers")).get(key)
                 if claim is not None:
                     heard(claim.value)
             except RETRYABLE as err:
@@ -199,11 +200,22 @@ def _taking(heard: Any) -> Any:
 
 async def _main(context: Context) -> None:
     settings: ServeSettings = context.settings["serve"]
-    node = settings.node or node_of(os.environ, os.uname().nodename)
+    node = _node(settings)
     service = Service(context.bus, settings, node)
     context.metrics["health"] = service.metrics
     log.info("serving", node=node, interval_s=settings.interval_s)
     await service.run(context.stop)
 
 
-PROGRAM = Program("health", "Answer requests for checks, and run the periodic ones.", _main, {"serve": ServeSettings})
+def _node(settings: ServeSettings) -> str:
+    return settings.node or node_of(os.environ, os.uname().nodename)
+
+
+PROGRAM = Program(
+    "health",
+    "Answer requests for checks, and run the periodic ones.",
+    _main,
+    {"serve": ServeSettings},
+    # Each node's own: answers to one must not be heard by another.
+    lambda settings: f"{_node(settings['serve'])}-health",
+)

@@ -12,6 +12,7 @@ from heeler.health.checks import (
     ipmi,
     kernel_log,
     memory,
+    memtest,
     nccl,
     pcie,
     process,
@@ -41,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     *drives.CHECKS,
     *ipmi.CHECKS,
     *dcgm.CHECKS,
+    *memtest.CHECKS,
     *nccl.CHECKS,
 )
 

@@ -18,8 +18,9 @@ from heeler.health.checks.dcgm_text import (
     parse_link_status,
 )
 from heeler.health.checks.findings import Findings
+from heeler.health.checks.free_now import free_now, refuse_all_around_jobs
 from heeler.health.checks.tool import Output, run_tool
-from heeler.health.model import Case, Check, Context, Evidence, Phase, Probe, ProbeError, Verdict, unknown
+from heeler.health.model import Case, Check, Context, Evidence, Probe, ProbeError, Verdict, unknown
 
 _HOST = re.compile(r"[A-Za-z0-9_./\[][\w.:/\[\]-]*")
 
@@ -118,37 +119,14 @@ def diag_results(done: Output) -> list[dict[str, Any]]:
 
 def _chosen(context: Context, settings: DcgmDiagSettings, uuids: dict[int, str]) -> list[int]:
     """Return DCGM's numbers of the GPUs that the diagnostic may have. Raises ProbeError for none, or any doubt."""
-    from heeler.health.free_gpus import free_gpus  # noqa: PLC0415 - few runs have this check
-    from heeler.health.gpu_map import by_driver  # noqa: PLC0415
-
-    phase = context.case.phase
     if settings.gpus == "all":
-        if phase in (Phase.PROLOG, Phase.EPILOG, Phase.TASK_PROLOG):
-            raise ProbeError("failed", "no diagnostic: around a job it may not have all GPUs")
+        refuse_all_around_jobs(context.case.phase)
         return sorted(uuids)
-    minors = by_driver(context.root)
-    free = free_gpus(settings.level, phase, _slurm_node(context), context.case.job, frozenset(minors))
-    if not free.minors:
-        raise ProbeError("failed", f"no diagnostic: {free.why}")
-    wanted = {minors[minor] for minor in free.minors}
+    wanted = free_now(context, settings.level)
     numbers = sorted(number for number, uuid in uuids.items() if uuid in wanted)
     if len(numbers) != len(wanted):
         raise ProbeError("failed", "no diagnostic: DCGM does not know all of the GPUs that are free")
     return numbers
-
-
-def _slurm_node(context: Context) -> Any:
-    """Return the node as Slurm has it just now; None where that can't be told."""
-    from heeler.slurm.errors import ParseError  # noqa: PLC0415
-    from heeler.slurm.nodes import parse_nodes_text  # noqa: PLC0415
-    from heeler.slurm.times import local_zone  # noqa: PLC0415
-
-    try:
-        argv = ("scontrol", "--oneliner", "--details", "show", "node", context.case.node)
-        nodes = parse_nodes_text(run_tool(context, argv, timeout_s=10.0).checked().stdout, local_zone()).nodes
-    except (ProbeError, ParseError):
-        return None
-    return next((node for node in nodes if node.name == context.case.node), None)
 
 
 def judge_dcgm_diag(facts: Any, settings: DcgmDiagSettings, _case: Case) -> Verdict:

@@ -410,6 +410,7 @@ def judge_ib_firmware(facts: Any, settings: IbFirmwareSettings, _case: Case) -> 
 
 
 INFINIBAND = Probe("infiniband", read_infiniband, timeout_s=5.0)
+LINK_HOLD_S = 240.0  # links train again by themselves; as long as detection waits with its advice
 CHECKS = (
     Check(
         "hca_count",
@@ -428,6 +429,7 @@ CHECKS = (
         IbLinksSettings,
         hardware=True,
         needs_settings=True,
+        hold_s=LINK_HOLD_S,
     ),
     Check(
         "ib_counters",
@@ -452,6 +454,7 @@ CHECKS = (
         judge_ib_interfaces,
         IbInterfacesSettings,
         needs_settings=True,
+        hold_s=LINK_HOLD_S,
     ),
     Check(
         "ib_firmware",

@@ -72,10 +72,11 @@ def parse_stat(text: str) -> dict[str, Any] | None:
         return None
 
 
-def read_zombies(context: Context, _asked: Sequence[Any]) -> dict[str, Any]:
-    """/proc/PID/stat of all processes; where there are zombies, those still there a second later."""
-    first = _zombies(context)
-    if first:
+def read_zombies(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
+    """/proc/PID/stat of all processes; where there are zombies old enough, those still there a second later."""
+    first, now_s = _zombies(context), uptime_s(context)
+    oldest_s = max((now_s - one["start"] / _TICKS for one in first), default=-1.0)
+    if oldest_s + _LOOK_AGAIN_S > min((one.older_than_s for one in asked), default=0.0):
         time.sleep(min(_LOOK_AGAIN_S, context.timeout_s / 4))
         again = {(one["pid"], one["start"]) for one in _zombies(context)}
         first = [one for one in first if (one["pid"], one["start"]) in again]

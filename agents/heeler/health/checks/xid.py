@@ -11,7 +11,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from heeler.health.checks.files import uptime_s
@@ -21,12 +22,14 @@ from heeler.health.gpu_map import by_driver
 from heeler.health.kmsg import Record, read_log
 from heeler.health.model import Case, Check, Context, Evidence, Probe, ProbeError, Verdict, unknown
 
-# With and without PCI:, with a function or not, with what MIG adds: the driver has written all of these.
+# With and without PCI:, with a function or not, with what MIG adds: the driver has written all of these. At the
+# beginning only, behind the kernel's own brackets: a device or a process may have a name that looks like one.
 _XID = re.compile(
-    r"NVRM:\s*Xid\s*\((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?[^)]*\):\s*(\d{1,5})\b(.*)"
+    r"^(?:\[[^\]]{0,40}\]\s*)*NVRM:\s*(?:GPU\d+\s+)?Xid\s*\((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?[^)]*\):\s*(\d{1,5})\b(.*)"
 )
 _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX")
-_RECOVERY = re.compile(r"changed from \S+ \(([^)]*)\) to (\S+) \(([^)]*)\)")
+# The number counts: the words for it differ between drivers.
+_RECOVERY = re.compile(r"changed from \S+ \([^)]*\) to (0x[0-9a-fA-F]+|\d+)\b")
 _MOST_EVENTS = 5000
 RECOVERY_ACTION = 154
 
@@ -74,7 +77,7 @@ def read_xids(context: Context, asked: Sequence[XidSettings]) -> dict[str, Any]:
 
 def parse_xid(record: Record) -> dict[str, Any] | None:
     """Return the XID of a record; None for another line."""
-    found = _XID.search(record.text)
+    found = _XID.match(record.text)
     if found is None:
         return None
     return {
@@ -96,9 +99,13 @@ def _resolved(context: Context, asked: Sequence[XidSettings], now_us: int) -> in
 
 def _table() -> dict[str, dict[str, str]]:
     """Return code -> class, drain and meaning, as detection has them."""
+    # Found without importing detection, whose libraries are not on every node and take their time.
+    spec = find_spec("heeler.detect")
+    folders = () if spec is None else spec.submodule_search_locations or ()
     try:
-        rows = tomllib.loads((files("heeler.detect") / "xid.toml").read_text())["xid"]
-    except (ModuleNotFoundError, OSError, ValueError, KeyError) as err:
+        path = next(file for folder in folders if (file := Path(folder) / "xid.toml").is_file())
+        rows = tomllib.loads(path.read_text())["xid"]
+    except (StopIteration, OSError, ValueError, KeyError) as err:
         raise ProbeError("missing", f"the table of XIDs: {err}") from None
     return {
         str(code): {"class": row["class"], "drain": row["drain"], "meaning": row["meaning"]}
@@ -175,7 +182,7 @@ def _weight(row: Mapping[str, str] | None, code: int, times: int, settings: XidS
         return "warn"  # a code that the table does not know stays visible
     if code == RECOVERY_ACTION:
         changed = _RECOVERY.search(text)
-        return "warn" if changed is None else "" if changed[3].lower() == "none" else "bad"
+        return "warn" if changed is None else "bad" if int(changed[1], 16) else ""
     if row["class"] in ("APP", "INFO"):
         return ""
     if row["drain"] == "yes" or (row["drain"] == "repeat" and times >= settings.repeats):
