@@ -1,5 +1,7 @@
 """Who runs on a GPU at a time, by every witness there is."""
 
+from typing import Any
+
 import pytest
 from enrichlab import T0, UUIDS, S, enrich, inbound, job, jobs_by_gpu, prolog, sample, xid
 from hypothesis import given
@@ -123,6 +125,19 @@ def test_a_job_that_moves_leaves_the_nodes_that_its_event_no_longer_names() -> N
     )
     assert set(jobs_by_gpu(enrich(*runs, sample("gn1", at=200))).values()) == {None}
     assert set(jobs_by_gpu(enrich(*runs, sample("gn2", at=200))).values()) == {"900"}
+
+
+def test_a_node_that_a_completing_job_gave_back_is_not_its_own_again_by_its_end() -> None:
+    first: dict[str, Any] = {"gpus": {"gn1": list(range(8)), "gn2": list(range(8))}, "gpus_source": "slurm_index"}
+    out = enrich(
+        job("1", ["gn1", "gn2"], **first),
+        job("1", ["gn2"], event="changed", at=100, state="COMPLETING", released=["gn1"], **first),
+        job("2", ["gn1"], at=110, start=110, gpus={"gn1": list(range(8))}, gpus_source="slurm_index"),
+        job("1", ["gn1", "gn2"], event="ended", at=200, state="REQUEUED", **first),
+        sample("gn1", at=150),
+        sample("gn2", at=150),
+    )
+    assert {(m["node"], holder) for m in out for holder in m["job"]} == {("gn1", "2"), ("gn2", "1")}
 
 
 def test_an_exclusive_job_without_gpus_owns_none() -> None:

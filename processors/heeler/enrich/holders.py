@@ -50,7 +50,12 @@ class Holders:
             run.minors = frozenset(event.get("gpus", {}).get(node, ()))
             run.whole_node = event.get("gpus_source") == "whole_node"
         run.info |= {key: event[key] for key in INFO if key in event}
-        run.end_ts = None if holds else event.get("end_ts") or event["ts"]
+        if holds:
+            run.end_ts = None
+        else:
+            # An end names all nodes of the run: one that was given back before stays so, others may have it since.
+            end_ts = event.get("end_ts") or event["ts"]
+            run.end_ts = end_ts if run.end_ts is None else min(end_ts, run.end_ts)
         self._changed(now_ns)
 
     def prolog(self, event: Mapping[str, Any], now_ns: int) -> None:
