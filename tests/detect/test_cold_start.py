@@ -1,11 +1,15 @@
 """A cold start that reads back a rule's memory says what a warm instance says, from then on, to the letter."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from samples import (
     DDP,
+    DDP_SMALL,
     T0,
+    Columns,
     Inbound,
     Job,
     Player,
@@ -20,11 +24,12 @@ from samples import (
     merged,
     node_state,
     put,
+    stands,
     thermal,
 )
 
 from heeler.detect import DetectStep, Thresholds
-from heeler.detect.thresholds import FindingThresholds, IbThresholds, LagThresholds
+from heeler.detect.thresholds import FindingThresholds, IbThresholds, LagThresholds, RailThresholds
 
 JOB = Job(nodes=4, level=DDP)
 SHORT = Thresholds(
@@ -180,3 +185,82 @@ def test_errors_that_two_witnesses_sent_apart() -> None:
     (finding,) = player.played.last().values()
     assert finding["evidence"][0]["count"] == 4
     assert not differences(messages, SHORT, range(9, 60, 1))
+
+
+@pytest.mark.parametrize("spins", [True, False])
+def test_a_job_that_hangs_and_works_again(spins: bool) -> None:
+    change = [stands(since=90, until=170, spins=spins), put("fb_used_bytes", 6e10, since=200)]
+    messages = merged([job_event(JOB, ts_ns=T0 - 3600 * S)], job_samples(JOB, windows=210, change=change))
+    assert not differences(messages, SHORT, range(10, 2100, 83))
+
+
+def test_memory_that_fails_step_by_step_and_is_reset() -> None:
+    def change(window: int, c: Columns) -> None:
+        for name, since, until in (
+            ("remap_pending", 20, 90),
+            ("remap_failed", 40, 60),
+            ("retired_pages_pending", 0, 0),
+        ):
+            c.setdefault(name, np.zeros(c["power_w"].shape))
+            c[name][0, 3] = float(since <= window < until)
+        c["ecc_uncorrected_volatile"][0, 3] = 2.0 * (15 <= window < 95)
+        c["ecc_uncorrected_volatile"][0, 5] = 1.0 * (window >= 100)
+
+    lines = [kernel_event(JOB.node(0), 63, ts_ns=T0 + 205 * S, seq=1, uuid=JOB.uuid(0, 3), jobs=[JOB.id])]
+    messages = merged([inventory(JOB, 0)], job_samples(Job(nodes=1), windows=140, change=change), lines)
+    assert not differences(messages, SHORT, range(10, 1400, 67))
+
+
+def test_gpus_that_slow_down_and_links_that_fail() -> None:
+    job = Job(nodes=1, gpus=4, level=DDP_SMALL)
+
+    def change(window: int, c: Columns) -> None:
+        c["clock_event_reasons"][0, 1] = 0x40 * (20 <= window < 60)
+        c["clock_event_reasons"][0, 2] = 0x20 * (50 <= window < 90)
+        c["pcie_width"][0, 3] = 4.0 if 30 <= window < 70 else 16.0
+        c["nvlink_recovery_errors"][0, 0] = max(0.0, min(window, 100) - 80)
+
+    messages = merged([job_event(job, ts_ns=T0 - 3600 * S)], job_samples(job, windows=180, change=change))
+    assert not differences(messages, SHORT, range(10, 1800, 53))
+
+
+def test_gpus_that_are_missing_and_come_back() -> None:
+    job = Job(nodes=1)
+    messages = []
+    for window, m in enumerate(job_samples(job, windows=200)):
+        gone = (20 <= window < 70) * [3] + (50 <= window < 110) * [6]
+        kept = [gpu for gpu in range(8) if gpu not in gone]
+        groups = {g: {n: [c[at] for at in kept] for n, c in m.data[g].items()} for g in ("gpu", "mean", "last")}
+        lists: dict[str, Any] = {
+            name: [m.data[name][at] for at in kept] for name in ("job", "job_source", "state") if name in m.data
+        }
+        messages.append(replace(m, data={**m.data, **groups, **lists}))
+    states = [
+        node_state(job.node(0), ts_ns=T0, gpus_total=8),
+        node_state(job.node(0), ts_ns=T0 + 900 * S, gpus_total=8, flags=["DRAIN"]),
+        node_state(job.node(0), ts_ns=T0 + 950 * S, gpus_total=8),
+    ]
+    assert not differences(merged([inventory(job, 0)], states, messages), SHORT, range(10, 2000, 61))
+
+
+def test_ports_whose_rate_falls_and_rails_that_carry_little() -> None:
+    job = Job(nodes=4)
+    total = np.zeros((4, 4))
+    samples = []
+    for at in range(240):
+        for node in range(4):
+            total[node] += 2e10 * np.where((np.arange(4) == 2) & (node == 1) & (30 <= at < 120), 0.3, 1.0)
+            slow = node == 3 and 60 <= at < 110
+            ports: list[dict[str, Any]] = [
+                {
+                    "rate_gbps": 200.0 if slow and rail == 0 else 400.0,
+                    "counters": {"port_xmit_data": int(total[node, rail]), "port_rcv_data": 0},
+                }
+                for rail in range(4)
+            ]
+            samples.append(ib_sample(job.node(node), ports, ts_ns=T0 + (at + 1) * 10 * S + node, seq=at))
+    messages = merged([job_event(job, ts_ns=T0 - S)], samples)
+    thresholds = replace(SHORT, rail=RailThresholds(slow_after_s=120.0, clear_s=120.0, after_s=60.0))
+    warm = Player(DetectStep(thresholds)).feed(messages).played
+    assert warm.kinds() == {"rail_slow", "rail_degraded"}
+    assert not differences(messages, thresholds, range(10, 2400, 97))

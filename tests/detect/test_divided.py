@@ -91,7 +91,7 @@ def test_a_real_straggler_beside_a_divided_gpu_is_found_alone() -> None:
     samples = [
         divide(m, 2) if m.data["node"] == JOB.node(1) else m for m in job_samples(JOB, windows=60, change=change)
     ]
-    (found,) = run(samples).opened()
+    (found,) = run(samples).opened("gpu_lag")
     assert (found["kind"], found["entity"]["gpu_uuid"], found["entity"]["gpu_index"]) == (
         "gpu_lag",
         JOB.uuid(1, 3),

@@ -56,8 +56,13 @@ def test_rank_0_with_ten_percent_less_sm_activity_is_a_quirk() -> None:
     assert not run(job, scale("sm_active_ratio", 0.894, node=0, gpu=0)).findings
 
 
-def test_one_metric_that_differs_alone_is_a_quirk() -> None:
-    assert not run(Job(nodes=4), scale("tensor_active_ratio", 0.75, node=0, gpu=0)).findings
+def test_one_metric_that_differs_alone_is_told_with_doubt_and_no_drain() -> None:
+    job = Job(nodes=4)
+    played = run(job, scale("tensor_active_ratio", 0.75, node=0, gpu=0), windows=90)
+    (finding,) = played.opened()
+    assert finding["entity"]["gpu_uuid"] == job.uuid(0, 0)
+    assert (finding["cause"], finding["confidence"]) == ("unknown", 0.4)
+    assert {f["advice"] for f in played.of()} == {"observe"}
 
 
 def test_the_power_cap_bit_is_normal_at_full_load() -> None:
@@ -99,12 +104,12 @@ def test_gpus_without_a_job_are_not_judged() -> None:
     samples = job_samples(Job(nodes=1), windows=50, change=thermal(node=0, gpu=3, ratio=0.5))
     for message in samples:
         message.data["job"] = [None] * 8
-    assert not play(DetectStep(), samples).findings
+    assert not play(DetectStep(), samples).of("gpu_lag", "job_slow")
 
 
 def test_a_warm_up_is_not_judged() -> None:
     job = Job(nodes=4, start_ns=T0)
-    assert not run(job, thermal(node=1, gpu=1, ratio=0.5, until=29), windows=60).findings
+    assert not run(job, thermal(node=1, gpu=1, ratio=0.5, until=29), windows=60).of("gpu_lag", "job_slow")
 
 
 def test_a_checkpoint_drops_all_ranks_together() -> None:
@@ -164,6 +169,12 @@ def test_all_nodes_throttled_is_a_matter_of_the_room_not_of_a_gpu() -> None:
     assert {f["advice"] for f in played.of()} == {"observe"}
 
 
+def test_a_brake_of_all_nodes_is_one_finding_of_a_job_that_is_hardly_busy_too() -> None:
+    changes = [scale("sm_clock_mhz", 0.7, since=30), put("clock_event_reasons", 0x88, since=30)]
+    (finding,) = run(Job(nodes=8, level=OFFLOAD), changes).opened()
+    assert (finding["kind"], finding["cause"], finding["entity"]["type"]) == ("job_slow", "power_brake", "job")
+
+
 def test_three_nodes_of_sixteen_at_once_are_workload_or_fabric() -> None:
     job = Job(nodes=16)
 
@@ -182,9 +193,45 @@ def test_a_whole_job_that_slows_down_blames_nobody() -> None:
     assert not run(Job(nodes=8), changes).findings
 
 
-def test_a_node_starved_by_its_host_does_not_blame_its_gpus() -> None:
-    changes = [scale(name, 0.7, node=3, since=30) for name in ("power_w", "util_ratio")]
-    assert not run(Job(nodes=8), changes).findings
+@pytest.mark.parametrize("nodes", [2, 8])
+def test_a_node_starved_by_its_host_does_not_blame_its_gpus(nodes: int) -> None:
+    changes = [scale(name, 0.7, node=1, since=30) for name in ("power_w", "util_ratio")]
+    played = run(Job(nodes=nodes), changes, windows=90)
+    (finding,) = played.opened()
+    assert (finding["entity"]["type"], finding["node"], finding["cause"]) == ("node", "n0001", "host_starved")
+    assert {f["advice"] for f in played.of()} == {"observe"}
+
+
+def stutters(pattern: str, *, gpu: int | slice = slice(None)) -> Change:
+    """A data loader that stutters: in some windows (`x`) the GPUs of a node get their data late."""
+
+    def change(window: int, c: Columns) -> None:
+        at = window % len(pattern)
+        if pattern[at] == "x":
+            for name in ("power_w", "util_ratio", "sm_active_ratio", "tensor_active_ratio"):
+                c[name][1, gpu] *= 0.7
+            c["pcie_gen"][1, gpu] = 5 if pattern[at - 1] == "x" else 1  # read while the link sleeps
+
+    return change
+
+
+@pytest.mark.parametrize("gpu", [slice(None), 2])
+@pytest.mark.parametrize("pattern", ["." * 40 + "xxx.x", "." * 40 + "xx.xx.xx", "." * 40 + "xx."])
+def test_a_loader_that_stutters_and_catches_up_is_no_lag(pattern: str, gpu: int | slice) -> None:
+    assert not run(Job(nodes=2, level=DDP_SMALL), stutters(pattern, gpu=gpu), windows=200).findings
+
+
+def test_a_loader_that_never_catches_up_is_a_slow_host_though_its_link_sleeps_at_times() -> None:
+    late = [scale(name, 0.7, node=1, since=30) for name in ("power_w", "util_ratio")]
+    sleeps = [put("pcie_gen", 1, node=1, gpu=3, since=at, until=at + 1) for at in range(31, 60, 3)]
+    (finding,) = run(Job(nodes=2), [*late, *sleeps], windows=60).opened()
+    assert (finding["entity"]["type"], finding["node"], finding["cause"]) == ("node", "n0001", "host_starved")
+    assert (finding["ts"] - T0) / S - 300 <= 60
+
+
+def test_half_the_nodes_or_more_at_a_lower_utilisation_are_a_role() -> None:
+    changes = [scale(name, 0.7, node=slice(0, 5), since=30) for name in ("power_w", "util_ratio")]
+    assert not [f for f in run(Job(nodes=8), changes).opened("gpu_lag") if f["cause"] == "host_starved"]
 
 
 def test_a_profiler_that_returns_zero_while_the_gpu_works_is_a_broken_sensor() -> None:

@@ -66,7 +66,7 @@ def test_contradictions_are_refused(section: str, values: dict[str, object]) -> 
 def test_the_memory_is_that_of_the_rule_that_remembers_longest() -> None:
     t = Thresholds()
     assert memory_s(t) == max(rule.memory_s(t) for rule in RULES)
-    assert memory_of("JobSample", t) == t.lag.memory_s
+    assert memory_of("JobSample", t) == max(t.lag.memory_s, t.hang.memory_s)
     # Samples with jobs are kept for 30 minutes.
     assert memory_of("JobSample", t) <= 1800
     assert memory_of("GpuSample", t) == 0.0

@@ -378,6 +378,95 @@ def test_a_finding_of_a_lost_gpu_keeps_fresh_data_while_samples_say_so() -> None
     assert last["ts"] - last["data_ts"] <= 60 * S
 
 
+# Places on the chip.
+
+HERE, THERE = {"gpc": 3, "tpc": 1, "sm": 0}, {"gpc": 2, "tpc": 4, "sm": 1}
+
+
+def test_one_place_in_two_jobs_counts_though_the_first_finding_is_still_open() -> None:
+    played = run(line(13, 1, 1, detail=HERE, jobs=["1"]), line(13, 300, 2, detail=HERE, jobs=["2"]))
+    assert (played.of()[-1]["cause"], len(played.opened())) == ("repeated_place", 1)
+
+
+def test_two_jobs_at_different_places_are_bugs_though_the_first_finding_is_still_open() -> None:
+    played = run(line(13, 1, 1, detail=HERE, jobs=["1"]), line(13, 300, 2, detail=THERE, jobs=["2"]))
+    assert not {f["advice"] for f in played.of()} & DRAINS
+
+
+def test_jobs_that_have_it_all_over_the_chip_have_a_bug_though_places_are_the_same() -> None:
+    everywhere = [{"gpc": gpc, "tpc": tpc, "sm": 0} for gpc in range(4) for tpc in range(2)]
+    lines = [
+        line(13, 1 + 2000 * job + 0.1 * at, 100 * job + at, detail=place, jobs=[str(job)])
+        for job in (1, 2, 3)
+        for at, place in enumerate(everywhere)
+    ]
+    assert not {f["advice"] for f in run(*lines).of()} & DRAINS
+
+
+def test_a_page_fault_is_placed_by_the_unit_that_asked() -> None:
+    def fault(job: str, at_s: float, client: str) -> Inbound:
+        detail = {"gpc": 5, "client": client, "engine": "GRAPHICS"}
+        return line(31, at_s, int(at_s), detail=detail, jobs=[job])
+
+    same = run(fault("1", 1, "GPC5 GPCCLIENT_T1_3"), fault("2", 2000, "GPC5 GPCCLIENT_T1_3"))
+    assert same.of()[-1]["cause"] == "repeated_place"
+    other = run(fault("1", 1, "GPC5 GPCCLIENT_T1_3"), fault("2", 2000, "GPC5 GPCCLIENT_T1_0"))
+    assert not {f["advice"] for f in other.of()} & DRAINS
+
+
+@pytest.mark.parametrize(
+    ("users", "cause", "advice"),
+    [
+        (("ada", "bob"), "repeated_place", "drain_after_job"),
+        (("ada", "ada"), "repeated_by_user", "person"),
+        (("ada", None), "repeated_place", "drain_after_job"),
+    ],
+)
+def test_one_place_in_two_jobs_of_one_user_may_be_the_users_program(
+    users: tuple[str | None, str | None], cause: str, advice: str
+) -> None:
+    jobs = [
+        job_event(Job(id=str(at), nodes=2), ts_ns=T0, **({"user": user} if user else {}))
+        for at, user in enumerate(users)
+    ]
+    lines_ = [line(13, 1 + 2000 * at, 1 + at, detail=HERE, jobs=[str(at)]) for at in range(2)]
+    last = run(*jobs, *lines_).of("xid")[-1]
+    assert (last["cause"], last["advice"]) == (cause, advice)
+
+
+# What belongs together.
+
+
+def test_all_cleanups_before_their_cause_are_counted_with_it() -> None:
+    assert counts(settled(*lines(45, 45, 45, 48))) == {48: 1, 45: 3}
+
+
+def test_a_cleanup_long_after_an_error_is_not_put_down_to_it() -> None:
+    assert counts(settled(line(48, 1, 1), line(45, 130, 2))) == {48: 1}
+
+
+@pytest.mark.parametrize("code", [171, 172])
+def test_what_tells_dram_from_sram_goes_with_48_and_is_seen_alone_too(code: int) -> None:
+    together = settled(*lines(code, 48))
+    assert (together["code"], counts(together)) == (48, {48: 1, code: 1})
+    alone = settled(line(code))
+    assert (alone["severity"], alone["code"]) == ("info", code)
+
+
+def test_each_code_of_a_burst_is_counted_by_itself() -> None:
+    assert counts(settled(*lines(62, 45, 31, 31))) == {62: 1, 45: 1, 31: 2}
+
+
+def test_a_verdict_whose_text_cannot_be_read_does_not_undo_the_one_before() -> None:
+    played = run(line(43), line(154, 2, 2, detail={"from": 0, "to": 2}), line(154, 3, 3, text="changed"))
+    assert final(played)["advice"] == "drain_now"
+
+
+def test_evidence_says_what_each_code_means_and_what_to_do() -> None:
+    shown = final(run(line(48)))["evidence"][0]
+    assert (shown["meaning"], shown["action"]) == ("uncorrectable memory error", "drain, reset the GPU")
+
+
 # What only NVML saw.
 
 NVML = 1 << 62

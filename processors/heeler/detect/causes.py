@@ -26,6 +26,7 @@ from heeler.detect.windows import (
     REASONS,
     TEMP,
     THERMAL_NS,
+    UTIL,
     WIDTH,
     WIDTH_MAX,
     Floats,
@@ -58,7 +59,7 @@ WORDS: Mapping[str, str] = {
     "pcie_degraded": "a PCIe link below its best",
     "nvlink_errors": "NVLink errors",
     "ecc_errors": "ECC errors",
-    "host_or_role": "something that the whole node shares",
+    "host_starved": "a host that feeds its GPUs too slowly",
     "unknown": "no physical cause seen",
 }
 
@@ -186,15 +187,21 @@ def _clocks(case: Case) -> Cause | None:
     return Cause("clocks_locked" if locked else "low_clock", strong=locked, evidence=[])
 
 
-def pcie_low(now: Floats, peers: Floats) -> bool:
-    """Say whether the link is below its own best while the peers' links are not as low."""
-    below_own = bool(now[GEN] < now[GEN_MAX]) or bool(now[WIDTH] < now[WIDTH_MAX])
-    below_peers = bool(now[GEN] < peers[GEN]) or bool(now[WIDTH] < peers[WIDTH])
-    return below_own and below_peers
+def pcie_low(case: Case) -> bool:
+    """Say whether the link is below its own best while the peers' links are not as low.
+
+    The link of a GPU that has nothing to do sleeps at a lower generation, never at a smaller width.
+    """
+    now, peers = case.now, case.peers
+    narrow = bool(now[WIDTH] < now[WIDTH_MAX]) and bool(now[WIDTH] < peers[WIDTH])
+    slow = bool(now[GEN] < now[GEN_MAX]) and bool(now[GEN] < peers[GEN])
+    fell = case.grown is not None and bool(case.grown[GEN] < 0)
+    sleeps = fell or bool(now[UTIL] < 0.5 * case.t.load_util_ratio)
+    return narrow or (slow and not sleeps)
 
 
 def _pcie(case: Case) -> Cause | None:
-    if not pcie_low(case.now, case.peers):
+    if not pcie_low(case):
         return None
     found = case.compared("pcie_gen", GEN, "1") + case.compared("pcie_width", WIDTH, "{lane}")
     return Cause("pcie_degraded", strong=True, evidence=found)

@@ -1,7 +1,9 @@
-"""GPUs that are divided into MIG devices: what may be compared, and what is a part of something else."""
+"""Rows of a sample: which are GPUs in one piece, which parts of something else (MIG devices), and whose they are."""
 
 from collections.abc import Mapping
 from typing import Any
+
+GONE = frozenset(("lost", "hung"))  # states of a GPU that does not answer
 
 
 def whole_gpus(sample: Mapping[str, Any]) -> list[bool] | None:
@@ -20,6 +22,12 @@ def whole_gpus(sample: Mapping[str, Any]) -> list[bool] | None:
         not parent and not mode and uuid not in divided
         for uuid, parent, mode in zip(uuids, parents or nothing, modes or nothing, strict=True)
     ]
+
+
+def jobs_at(sample: Mapping[str, Any], row: int) -> list[str]:
+    """Return the jobs of a row: one, none, or the several that share it."""
+    holder = sample["job"][row]
+    return [holder] if holder is not None else list(sample.get("several", {}).get(str(row), ()))
 
 
 def is_part(sample: Mapping[str, Any], row: int) -> bool:

@@ -6,7 +6,7 @@ the leader opened while this instance stands by, keeps its id.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -76,13 +76,22 @@ class Open:
         return int(self.message["ts"])
 
 
+Mark = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def as_it_is(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as it is."""
+    return message
+
+
 class Book:
-    """The findings of one key."""
+    """The findings of one key. `mark` says last what is not the rules' to know: see `part_of`."""
 
-    __slots__ = ("all", "closed", "cluster", "every_ns")
+    __slots__ = ("all", "closed", "cluster", "every_ns", "mark")
 
-    def __init__(self, every_s: float) -> None:
+    def __init__(self, every_s: float, mark: Mark = as_it_is) -> None:
         self.cluster = ""
+        self.mark = mark
         self.every_ns = int(every_s * SECOND_NS)
         self.all: dict[str, Open] = {}
         self.closed: dict[str, int] = {}
@@ -153,7 +162,7 @@ class Book:
                 if now_ns - self.closed_ns(known.key) > CLOSE_FOR_NS:
                     del self.all[known.key]
             elif now_ns > known.ts:
-                known.message = {**known.message, "state": "update", "ts": now_ns}
+                known.message = self.mark({**known.message, "state": "update", "ts": now_ns})
                 events.append(self._event(known.message, f"update.{known.bucket}"))
         return events
 
@@ -238,7 +247,7 @@ class Book:
             message["code"] = draft.code
         if draft.count is not None:
             message["count"] = draft.count
-        return message
+        return self.mark(message)
 
     def _event(self, message: Mapping[str, Any], what: str) -> Event:
         subject = subjects.finding(self.cluster, message["kind"], message.get("node") or "_", message["id"])
@@ -262,7 +271,10 @@ def key_of(message: Mapping[str, Any]) -> str:
 
 def _facts(message: Mapping[str, Any]) -> int:
     """Return a digest of what is worth saying at once when it changes."""
-    facts = (message["severity"], message["advice"], message.get("cause"), message.get("code"), message["confidence"])
+    facts = (
+        *(message["severity"], message["advice"], message.get("cause"), message.get("code"), message["confidence"]),
+        *(message.get("incident"), message["entity"].get("nodes_total")),
+    )
     return zlib.crc32(repr(facts).encode())
 
 

@@ -13,18 +13,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heeler.detect.findings import SECOND_NS, Book, Open
-from heeler.detect.history import ALERT, LEAST_WINDOWS, PHYSICAL, STRONG, History
-from heeler.detect.judge import Judged, Verdict, judge, mend, nothing_odd
+from heeler.detect.bad_ports import BadPorts
+from heeler.detect.causes import OF_CLOCK
+from heeler.detect.findings import SECOND_NS, Book, Draft, Open
+from heeler.detect.history import ALERT, FED, LEAST_WINDOWS, LINKED, PHYSICAL, STRONG, History
+from heeler.detect.judge import Judged, Verdict, judge, nothing_odd
 from heeler.detect.lag_words import Mass, gpu_draft, job_draft, node_draft
+from heeler.detect.own_past import look_back
+from heeler.detect.pace import Pace, words
 from heeler.detect.peers import middle
-from heeler.detect.thresholds import LagThresholds
-from heeler.detect.windows import MEMORY, POWER, SM, TENSOR, UTIL, Floats, Windows
+from heeler.detect.thresholds import LagThresholds, PaceThresholds
+from heeler.detect.traits import Traits, Usual
+from heeler.detect.windows import (
+    CLOCK,
+    GEN,
+    GEN_MAX,
+    MEMORY,
+    POWER,
+    SM,
+    TENSOR,
+    UTIL,
+    WIDTH,
+    WIDTH_MAX,
+    Floats,
+    Windows,
+    mend,
+)
 from heeler.detect.xid_table import XidTable
 from heeler.engine import NOTHING, Event, Inbound
 
 TOMBSTONE_NS = 600 * SECOND_NS
 KINDS = ("gpu_lag", "job_slow")
+UNSEEN = frozenset(("unknown", "host_starved"))  # causes of which no reading tells, only the lag itself
 USUAL_EVERY = 6  # windows between two looks at what is usual; at whole multiples, so that all instances agree
 LEAST_ACTIVITY = (0.02, 0.05, 100.0)  # tensor, SM, power: below, a fraction of it means nothing
 
@@ -41,11 +61,14 @@ class Level:
 class GpuLag:
     """The state of one job."""
 
-    def __init__(self, job: str, t: LagThresholds, table: XidTable) -> None:
+    def __init__(self, job: str, t: LagThresholds, table: XidTable, pace: PaceThresholds) -> None:
         self.job, self.t, self.table = job, t, table
+        self.pace = Pace(pace)
+        self.ports = BadPorts()
         self.windows = Windows(t)
         self.history = History(max(t.drain_after_s, t.alert_span_s))
         self.models: NDArray[np.intp] = np.zeros(0, np.intp)
+        self.nodes: NDArray[np.intp] = np.zeros(0, np.intp)
         self.start_ns = 0  # of the job, as Slurm says
         self.first_ns = 0  # of the first window seen
         self.restart_ns = 0  # when it was last busy again after being idle
@@ -56,6 +79,7 @@ class GpuLag:
         self.ended_ns = 0
         self.levels: deque[Level] = deque()
         self.usual = Level(0, (math.nan,) * 3, math.nan)
+        self.traits = Traits(int(t.trailing_s * SECOND_NS))
         self.one_model = True
         self.masses: deque[Mass] = deque()
         self.broken: dict[str, int] = {}  # GPUs with a hard fault of another kind, by `_names`
@@ -97,8 +121,9 @@ class GpuLag:
 
     def _anew(self) -> None:
         """Forget what was seen of an earlier run."""
-        fresh = GpuLag(self.job, self.t, self.table)
+        fresh = GpuLag(self.job, self.t, self.table, self.pace.t)
         fresh.event_ts, fresh.touched_ns, fresh.broken = self.event_ts, self.touched_ns, self.broken
+        fresh.ports = self.ports
         self.__dict__.update(fresh.__dict__)
 
     def _kernel_event(self, book: Book, event: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
@@ -109,6 +134,7 @@ class GpuLag:
     def _finding(self, book: Book, finding: Mapping[str, Any], now_ns: int) -> Sequence[Event]:
         if self.ended_ns:
             return book.close_kinds(KINDS, now_ns, "the job ended")
+        self.ports.learn(finding)
         if finding["kind"] not in ("xid", "gpu_lost") or finding["advice"] in ("none", "observe"):
             return NOTHING
         names = _names_in(finding["entity"])
@@ -170,6 +196,8 @@ class GpuLag:
                 names = sorted({gpu.model for gpu in self.windows.gpus})
                 self.models = np.array([names.index(gpu.model) for gpu in self.windows.gpus])
                 self.one_model = len(names) == 1
+                numbers = {name: at for at, name in enumerate(self.windows.nodes)}
+                self.nodes = np.array([numbers.get(gpu.node, -1) for gpu in self.windows.gpus])
             judged = self._judged(book, number, window, before)
             if judged is not None:
                 events += self._conclude(book, number, judged, now_ns)
@@ -193,13 +221,66 @@ class GpuLag:
         all_busy = count == everyone
         head = window[:5] if all_busy else window[:5, busy]
         median = middle(head)
-        if self._masked(median, count / reported, number):
+        masked, dim = self._masked(median, count / reported, number)
+        if masked:
             return None
+        if not dim:
+            self.pace.note(end_ns, median)
+            if number % USUAL_EVERY == 0:
+                self.traits.note(end_ns, window[:5])
+            self._note_well(number, window)
         few = count < self.t.min_peers
         if all_busy and self.one_model and not few and not book.all and nothing_odd(window, median, self.t):
             return None
         active, window_ns = np.flatnonzero(busy), self.windows.window_ns
-        return judge(window, before, active, self.models, window_ns, self.t, watched=bool(book.all))
+        found = judge(window, before, active, self.models, self.nodes, window_ns, self.t, watched=bool(book.all))
+        if dim:
+            return self._in_the_dim(found)
+        usual = self.traits.usual(end_ns - int(self.t.alert_span_s * SECOND_NS), everyone)
+        for at in [at for at, v in found.verdicts.items() if v.alone and self._always_so(book, v, window, usual)]:
+            del found.verdicts[at]
+        if found.few.any():
+            look_back(found, window, before, active, median, self._as_opened(book, usual), window_ns, self.t)
+        return found
+
+    def _note_well(self, number: int, window: Floats) -> None:
+        """Remember who is fed, and whose link is as good as it can be: what was before is over then."""
+        util = window[UTIL]
+        self.history.mark_all(number, util >= (1.0 - self.t.fed_ratio) * np.nanmax(util), FED)
+        linked = (window[GEN] >= window[GEN_MAX]) & (window[WIDTH] >= window[WIDTH_MAX])
+        self.history.mark_all(number, linked, LINKED)
+
+    def _always_so(self, book: Book, verdict: Verdict, window: Floats, usual: Usual) -> bool:
+        """Say whether a GPU that differs in one metric alone, without a cause, has done so since it was first seen."""
+        at, row = verdict.column, verdict.metric
+        if book.get(f"gpu_lag|{self.windows.gpus[at].uuid}") is not None:
+            return False
+        change = usual.beside(row, at, window) - 1.0
+        return verdict.gap_ratio < self.t.one_metric_ratio if math.isnan(change) else abs(change) < self.t.alert_ratio
+
+    def _as_opened(self, book: Book, usual: Usual) -> Usual:
+        """Return what is usual, for GPUs with a finding what was so when it was opened."""
+        for found in book.of_kind("gpu_lag"):
+            at = self.windows.place.get(found.message["entity"].get("gpu_uuid", ""))
+            if at is not None:
+                kept = found.notes.setdefault("usual", (usual.value[:, at].copy(), usual.scatter[:, at].copy()))
+                usual = Usual(usual.value.copy(), usual.scatter.copy(), usual.looks)
+                usual.value[:, at], usual.scatter[:, at] = kept
+        return usual
+
+    def _in_the_dim(self, judged: Judged) -> Judged:
+        """Keep what no checkpoint and no evaluation does: a clock or a link that is held down holds up the whole job.
+
+        Where a GPU is five times slower, all of the job does a fifth, which looks like a checkpoint.
+        """
+        judged.clear[:] = False
+        judged.verdicts = {
+            at: v
+            for at, v in judged.verdicts.items()
+            if (v.physical and v.cause.name in (*OF_CLOCK, "pcie_degraded"))
+            or (v.metric == CLOCK and v.gap_ratio >= self.t.dim_clock_ratio)
+        }
+        return judged
 
     def _idle(self, window: Floats, before: Floats | None, end_ns: int) -> None:
         """Take in that the job does nothing, and whether it let go of its memory."""
@@ -215,10 +296,11 @@ class GpuLag:
             return
         if self.let_go or end_ns - self.idle_since_ns >= self.t.restart_idle_s * SECOND_NS:
             self.restart_ns = end_ns
+            self.traits.clear()
         self.idle_since_ns, self.let_go = 0, False
 
-    def _masked(self, median: Floats, share: float, number: int) -> bool:
-        """Say whether nothing can be said of this window: warm-up, checkpoint, or the job is ending."""
+    def _masked(self, median: Floats, share: float, number: int) -> tuple[bool, bool]:
+        """Say whether nothing can be said of a window: warm-up, or the end; and whether it may be a checkpoint."""
         end_ns, levels = self.windows.end_ns(number), self.levels
         since = end_ns - int(self.t.trailing_s * SECOND_NS)
         while levels and levels[0].end_ns <= since:
@@ -227,11 +309,12 @@ class GpuLag:
             self.usual = _usual(levels)
         activity = (float(median[TENSOR]), float(median[SM]), float(median[POWER]))
         levels.append(Level(end_ns, activity, share))
+        # A job whose start nobody told ran before we looked, as a rule: Slurm tells new ones within a poll.
+        since_start = self.t.warmup_s if self.start_ns or self.restart_ns else self.t.warmup_untold_s
         began = max(self.start_ns or self.first_ns, self.restart_ns)
         return (
-            end_ns - began < self.t.warmup_s * SECOND_NS
-            or _fraction(activity, self.usual.activity) < self.t.checkpoint_ratio
-            or share < self.t.tail_ratio * self.usual.active_share
+            end_ns - began < since_start * SECOND_NS or share < self.t.tail_ratio * self.usual.active_share,
+            _fraction(activity, self.usual.activity) < self.t.checkpoint_ratio,
         )
 
     def _conclude(self, book: Book, number: int, judged: Judged, now_ns: int) -> list[Event]:
@@ -239,7 +322,10 @@ class GpuLag:
         end_ns = self.windows.end_ns(number)
         verdicts = {at: v for at, v in judged.verdicts.items() if not self._is_broken(at)}
         verdicts = self._without_shared(verdicts, judged)
-        mass = self._mass(verdicts, judged, end_ns)
+        alone = {at: v for at, v in verdicts.items() if v.alone}
+        if alone and self._mass(alone, judged, end_ns) is not None:
+            verdicts = {at: v for at, v in verdicts.items() if not v.alone}  # bursts of the load, nobody's fault
+        mass = self._mass(verdicts, judged, end_ns) if verdicts else None
         events: list[Event] = []
         if book.all:
             events += self._look_after(book, judged, end_ns, now_ns)
@@ -262,12 +348,10 @@ class GpuLag:
             self.history.mark(number, at, ALERT | strong | (PHYSICAL if verdict.physical else 0))
 
     def _without_shared(self, verdicts: dict[int, Verdict], judged: Judged) -> dict[int, Verdict]:
-        """Drop what half a node shares without a physical cause: a pipeline stage or the host, not the GPUs."""
-        if all(v.physical for v in verdicts.values()):
-            return verdicts
+        """Drop what half a node shares without a cause: a pipeline stage, not the GPUs."""
         odd: dict[str, list[int]] = {}
         for at, verdict in verdicts.items():
-            if not verdict.physical:
+            if not verdict.physical and verdict.cause.name != "host_starved":
                 odd.setdefault(self.windows.gpus[at].node, []).append(at)
         for node, columns in odd.items():
             if len(columns) >= 2 and 2 * len(columns) >= self._gpus_on(node, judged):
@@ -295,9 +379,16 @@ class GpuLag:
     def _say(self, book: Book, number: int, verdicts: Mapping[int, Verdict], now_ns: int) -> list[Event]:
         """Report what stands out now and has done so for long enough, or is open already."""
         columns = sorted(verdicts)
-        alert = (self.history.recent(number, self.t.alert_span_s, columns) & ALERT) > 0
-        needed = self.history.windows(self.t.alert_after_s)
-        lasting = {at: int(np.argmax(alert[:, i])) for i, at in enumerate(columns) if alert[:, i].sum() >= needed}
+        bits = self.history.recent(number, self.t.alert_span_s, columns)
+        alert = (bits & ALERT) > 0
+        for i, at in enumerate(columns):
+            # A loader that stutters is no slow host, and a link that sleeps between steps is no bad one.
+            unfed = FED if verdicts[at].is_unfed(self.t.alert_ratio) else 0
+            well = np.flatnonzero(bits[:, i] & (LINKED if verdicts[at].cause.name == "pcie_degraded" else unfed))
+            alert[: well[-1] + 1 if len(well) else 0, i] = False
+        sure, unsure = (self.history.windows(s) for s in (self.t.alert_after_s, self.t.alert_after_unknown_s))
+        needed = {at: unsure if verdicts[at].cause.name in UNSEEN else sure for at in columns}
+        lasting = {at: int(np.argmax(alert[:, i])) for i, at in enumerate(columns) if alert[:, i].sum() >= needed[at]}
         oldest = number - len(alert) + 1
         seen = {at: (int(alert[:, i].sum()), len(alert)) for i, at in enumerate(columns)}
         by_node: dict[str, list[int]] = {}
@@ -352,6 +443,17 @@ class GpuLag:
         else:
             at = group[0]
             draft = gpu_draft(gpus[at], verdicts[at], self.job, first_ts, end_ns, seen[at], drain=drain)
+        return self._with_impact(book, draft, now_ns)
+
+    def _with_impact(self, book: Book, draft: Draft, now_ns: int) -> Sequence[Event]:
+        """Report a finding with what it costs the job."""
+        known = book.get(draft.key)
+        said = None if known is None else known.message.get("impact", {})
+        self.ports.explain(draft)
+        draft.impact = self.pace.impact(draft.first_ts, draft.data_ts, said)
+        if longer := words(draft.impact, self.pace.t.said_above):
+            job = "" if draft.summary.endswith(f"{self.job}.") else "; the job"
+            draft.summary = f"{draft.summary.removesuffix('.')}{job}{longer}."
         return book.report(draft, now_ns)
 
     def _drainable(self, number: int, group: Sequence[int], first_ts: int) -> bool:
@@ -379,7 +481,7 @@ class GpuLag:
             return NOTHING
         first_ts = known.first_ts if known is not None else recent[0].end_ns - self.windows.window_ns
         seen = (len(recent), self.history.windows(self.t.alert_span_s))
-        return book.report(job_draft(self.job, mass, first_ts, seen), now_ns)
+        return self._with_impact(book, job_draft(self.job, mass, first_ts, seen), now_ns)
 
     # What is over.
 

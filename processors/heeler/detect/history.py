@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from heeler.detect.findings import SECOND_NS
 
 ALERT, STRONG, PHYSICAL = 1, 2, 4
+FED, LINKED = 8, 16  # runs kernels as much as the busiest; its PCIe link is as good as it can be
 LEAST_WINDOWS = 3
 
 Bits = NDArray[np.uint8]
@@ -43,6 +44,10 @@ class History:
     def mark(self, number: int, column: int, bits: int) -> None:
         """Set bits of a GPU in a window that was begun."""
         self.bits[number % len(self.bits), column] |= bits
+
+    def mark_all(self, number: int, which: NDArray[np.bool_], bits: int) -> None:
+        """Set bits of several GPUs in a window that was begun."""
+        self.bits[number % len(self.bits), : len(which)][which] |= bits
 
     def windows(self, seconds: float) -> int:
         """Return how many windows a time is; at least three, since two are chance."""

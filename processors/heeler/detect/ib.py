@@ -144,11 +144,13 @@ class Ib:
         key = f"ib_flap|{ident}"
         known = book.get(key)
         recent = [ts for ts in port.flaps if ts > now_ns - self.t.flap_span_s * SECOND_NS]
+        ripe = (known is not None and known.message["advice"] != "observe") or self._ripe(port, now_ns)
         if known is not None:
             last = max([known.message.get("data_ts", 0), *port.flaps])
             if now_ns - last >= self.t.flap_clear_s * SECOND_NS:
                 return book.close(key, now_ns, f"no link loss for {duration(now_ns - last)}")
-            if not recent or recent[-1] <= known.message.get("data_ts", 0):
+            waits = known.message["advice"] == "observe" and ripe
+            if not recent or (recent[-1] <= known.message.get("data_ts", 0) and not waits):
                 return NOTHING
         else:
             recent = [ts for ts in recent if ts > book.closed_ns(key)]
@@ -164,7 +166,7 @@ class Ib:
                 entity={"type": "port", "node": node.name, "port": port.name},
                 severity="warning",
                 confidence=0.85,
-                advice="drain_after_job",
+                advice="drain_after_job" if ripe else "observe",
                 cause="link_flap",
                 summary=f"Port {port.name} on {node.name} {words}{of_jobs(jobs)}.",
                 first_ts=first,
@@ -179,6 +181,11 @@ class Ib:
             ),
             now_ns,
         )
+
+    def _ripe(self, port: Port, now_ns: int) -> bool:
+        """Say whether it is long enough ago that ports of other nodes would have shown the same by now."""
+        at = port.flaps[: self.t.flap_count]
+        return len(at) < self.t.flap_count or now_ns - at[-1] >= self.t.flap_alone_s * SECOND_NS
 
     def _down(self, book: Book, node: NodeContext, ident: str, port: Port, now_ns: int) -> Sequence[Event]:
         key = f"ib_down|{ident}"

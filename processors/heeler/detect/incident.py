@@ -1,15 +1,23 @@
 """One incident of a GPU or switch: the errors that belong together, and what they amount to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from heeler.detect import ecc
 from heeler.detect.findings import Evidence
-from heeler.detect.xid_table import Row, XidTable
+from heeler.detect.xid_links import NVLINK4, NVLINK5, link_of
+from heeler.detect.xid_table import DRAINS, Row, XidTable
 
 LOST = -1  # stands for a GPU that does not answer, where an XID would stand
 LOST_ROW = Row((LOST,), "GPU does not answer", "yes", "reboot the node", confirm=True, class_="HW")
 MAX_TEXT = 200
+MOST_PLACES = 16  # of a code in one incident
+MOST_PLACE_JOBS = 16
+FIRST_SXID = 10_000
+FABRIC_XIDS = frozenset((NVLINK4, 136, 137, *NVLINK5, 155, 166, 170))
+LIMITS = ("repeat", "rma_after")
+BY_DETAIL = frozenset((NVLINK4, *NVLINK5))  # codes that their line's parts decide
 NVML_SEQ = 1 << 62  # from here on a number is NVML's and no record of the kernel log
 TWIN_NS = 5_000_000_000  # two witnesses of one error are no further apart
 
@@ -21,7 +29,22 @@ class Word:
     seq: int
     ts: int
     witness: frozenset[str]
+    gpu: str
     matched: bool = False
+
+
+@dataclass(slots=True)
+class Where:
+    """A place of a code: jobs that had it there, and how often it came there after a pause."""
+
+    jobs: list[str] = field(default_factory=list)
+    users: list[str] = field(default_factory=list)  # whose those are; empty text: not known
+    times: int = 0
+    last_ts: int = 0
+
+    def told(self) -> dict[str, Any]:
+        """Return it as evidence."""
+        return {"jobs": list(self.jobs), "users": list(self.users), "times": self.times, "last_ts": self.last_ts}
 
 
 @dataclass(slots=True)
@@ -35,11 +58,21 @@ class Seen:
     first_ts: int = 0
     last_ts: int = 0
     text: str = ""
-    place: str = ""
+    places: dict[str, Where] = field(default_factory=dict)  # on the chip, or its links
     witnesses: set[str] = field(default_factory=set)
     recent: list[Word] = field(default_factory=list)
 
-    def twin(self, event: Mapping[str, Any], ts: int) -> bool:
+    def note_place(self, place: str, event: Mapping[str, Any], ts: int, pause_ns: int) -> None:
+        """Remember where it was, and in which jobs."""
+        if not place or (place not in self.places and len(self.places) >= MOST_PLACES):
+            return
+        known = self.places.setdefault(place, Where())
+        for told, names in ((known.jobs, event.get("jobs", ())), (known.users, event.get("users", ()))):
+            told.extend([name for name in names if name not in told][: MOST_PLACE_JOBS - len(told)])
+        known.times += known.times == 0 or ts - known.last_ts > pause_ns
+        known.last_ts = max(known.last_ts, ts)
+
+    def twin(self, event: Mapping[str, Any], ts: int, gpu: str) -> bool:
         """Take in what a witness says; True when another one has said it before.
 
         The agent joins what NVML and the kernel log say of one error, but an agent that was started again between
@@ -51,12 +84,11 @@ class Seen:
         self.recent = [word for word in self.recent if ts - word.ts <= TWIN_NS]
         if any(word.seq == seq for word in self.recent):
             return False  # redelivered
-        other = next(
-            (w for w in self.recent if not w.matched and w.witness.isdisjoint(witness) and w.ts - ts <= TWIN_NS), None
-        )
+        same = (w for w in self.recent if w.gpu == gpu and not w.matched and w.witness.isdisjoint(witness))
+        other = next((w for w in same if w.ts - ts <= TWIN_NS), None)
         if other is not None:
             other.matched = True
-        self.recent.append(Word(seq, ts, witness, matched=other is not None))
+        self.recent.append(Word(seq, ts, witness, gpu, matched=other is not None))
         return other is not None
 
 
@@ -78,7 +110,8 @@ class Incident:
     lost: int = 0  # readings and lines that say that the GPU does not answer
     hung: int = 0
     fine: bool = False  # a fresh reading right after the line said that it does
-    recovery: int | None = None
+    recoveries: dict[str, int] = field(default_factory=dict)  # by GPU: what its driver asks for
+    gpus: list[str] = field(default_factory=list)  # others that the same trouble of the fabric shows on
     data_ts: int = 0
 
     @property
@@ -86,20 +119,25 @@ class Incident:
         """Tell it from others on the node."""
         return f"{self.gpu or 'switch'}:{self.opener}{':' + self.test if self.test else ''}"
 
-    def add(self, row: Row, event: Mapping[str, Any], ts: int, burst_ns: int) -> None:
-        """Take a line in."""
-        code = event.get("code", 0)
+    def add(self, row: Row, event: Mapping[str, Any], ts: int, burst_ns: int, gpu: str | None = None) -> None:
+        """Take a line in. `gpu`: of which GPU, where that may be another."""
+        code, gpu = event.get("code", 0), self.gpu if gpu is None else gpu
+        if gpu and gpu != self.gpu and gpu not in self.gpus:
+            self.gpus.append(gpu)
         seen = self.codes.get(code)
         if seen is None:
             seen = self.codes[code] = Seen(code, row, first_ts=ts)
         seen.row = row if row.rank > seen.row.rank else seen.row
-        twin = seen.twin(event, ts)
+        twin = seen.twin(event, ts, gpu)
         if not twin:
             seen.episodes += seen.count == 0 or ts - seen.last_ts > burst_ns
             seen.count += max(1, event.get("count", 1))
         seen.last_ts = max(seen.last_ts, ts)
         seen.text = seen.text or str(event.get("text") or event.get("raw") or "")[:MAX_TEXT]
-        seen.place = seen.place or place_of(event.get("detail", {}))
+        if not twin:
+            place = place_of(event)
+            place = f"{gpu}/{place}" if place and gpu != self.gpu else place
+            seen.note_place(place, event, ts, burst_ns)
         self.last_ts = max(self.last_ts, ts)
         self.data_ts = max(self.data_ts, ts)
         self._remember(event.get("seq", -1))
@@ -116,14 +154,14 @@ class Incident:
         else:
             self.seq = max(self.seq, seq)
 
-    def counted(self, event: Mapping[str, Any], ts: int) -> bool:
+    def counted(self, event: Mapping[str, Any], ts: int, gpu: str) -> bool:
         """Say whether an event was counted before. NVML's events have numbers of their own."""
         seq = event["seq"]
         if event["boot"] != self.boot or seq > (self.nvml_seq if seq >= NVML_SEQ else self.seq):
             return False
         seen = self.codes.get(event.get("code", 0))
         if seen is not None:
-            seen.twin(event, ts)  # after a cold start its twin may still come
+            seen.twin(event, ts, gpu)  # after a cold start its twin may still come
         return True
 
     @property
@@ -145,8 +183,7 @@ class Incident:
         found: list[Evidence] = []
         for seen in sorted(self.codes.values(), key=lambda s: (-s.row.rank, s.first_ts)):
             item: Evidence = {
-                "metric": "gpu_state" if seen.code == LOST else self.metric,
-                "value": "lost" if seen.code == LOST else seen.code,
+                **_named(seen.code),
                 "count": seen.count,
                 "episodes": seen.episodes,
                 "first_ts": seen.first_ts,
@@ -154,32 +191,68 @@ class Incident:
             }
             if seen.text:
                 item["text"] = seen.text
-            if seen.place:
-                item["place"] = seen.place
+            if seen.row.meaning and seen.code >= 0:
+                item |= {"meaning": seen.row.meaning, "action": seen.row.action, "drain": seen.row.drain}
+                item |= {name: n for name in LIMITS if (n := getattr(seen.row, name))}
+            if seen.places:
+                item["places"] = {place: where.told() for place, where in seen.places.items()}
             if seen.witnesses:
                 item["witness"] = sorted(seen.witnesses)
             found.append(item)
-        if self.recovery is not None:
-            found.append({"metric": "recovery_action", "value": self.recovery, "unit": "1"})
+        for gpu, action in sorted(self.recoveries.items()):
+            of_gpu = {"gpu_uuid": gpu} if self.gpus else {}
+            found.append({"metric": "recovery_action", "value": action, "unit": "1", **of_gpu})
         return found
 
     @property
-    def metric(self) -> str:
-        """The name of its codes."""
-        return "sxid" if self.kind == "sxid" else "xid"
+    def of_memory(self) -> bool:
+        """Say whether the GPU's samples say something of its memory."""
+        return not self.codes.keys().isdisjoint(ecc.ROWS)
+
+    @property
+    def of_fabric(self) -> bool:
+        """Say whether it is about links or switches, which show on several GPUs at once. What is corrected is not."""
+        return any(
+            (code in FABRIC_XIDS or code >= FIRST_SXID) and seen.row.drain != "never"
+            for code, seen in self.codes.items()
+        )
 
 
-def place_of(detail: Mapping[str, Any]) -> str:
-    """Return the place on the chip that an error names; empty where it names none."""
+def _named(code: int) -> Evidence:
+    """Return the name and value of a code as evidence."""
+    if code == LOST:
+        return {"metric": "gpu_state", "value": "lost"}
+    return (
+        {"metric": "memory_state", "value": ecc.NAMES[code]}
+        if code in ecc.ROWS
+        else {"metric": metric_of(code), "value": code}
+    )
+
+
+def metric_of(code: int) -> str:
+    """Return which numbers a code is one of: those of switches have five digits."""
+    return "sxid" if code >= FIRST_SXID else "xid"
+
+
+def place_of(event: Mapping[str, Any]) -> str:
+    """Return the place that an error names, on the chip or its link; empty where it names none."""
+    detail = event.get("detail", {})
+    link = link_of(detail) if event.get("code") in BY_DETAIL else None
+    if link is not None:
+        return f"link{link}"
+    if "gpc" not in detail:
+        return ""
     parts = [f"{name}{detail[name]}" for name in ("gpc", "tpc", "sm") if isinstance(detail.get(name), int)]
-    return "/".join(parts) if "gpc" in detail else ""
+    client = detail.get("client") if len(parts) == 1 else None
+    # Of a page fault the unit that asked says where; a whole GPC holds too many of them.
+    return "/".join([*parts, client.split()[-1]]) if isinstance(client, str) and client.split() else "/".join(parts)
 
 
 def from_finding(message: Mapping[str, Any], table: XidTable) -> Incident:
     """Return the incident of a finding that was read back."""
     entity, kind = message["entity"], message["kind"]
     incident = Incident(
-        gpu=entity.get("gpu_uuid") or entity.get("pci") or "",
+        gpu=str(entity.get("first_gpu", entity.get("gpu_uuid") or entity.get("pci") or "")),
         opener=_int(entity.get("opener"), message.get("code", 0)),
         kind=kind,
         first_ts=message["first_ts"],
@@ -189,6 +262,7 @@ def from_finding(message: Mapping[str, Any], table: XidTable) -> Incident:
         nvml_seq=_int(entity.get("nvml_seq"), -1),
         test=str(entity.get("test") or ""),
         jobs=list(message.get("jobs", ())),
+        gpus=[str(gpu) for gpu in entity.get("gpus") or () if gpu != entity.get("first_gpu")],
         lost=_int(entity.get("lost"), 0),
         hung=_int(entity.get("hung"), 0),
         fine=entity.get("fine") is True,
@@ -196,8 +270,8 @@ def from_finding(message: Mapping[str, Any], table: XidTable) -> Incident:
     )
     for item in message["evidence"]:
         if item["metric"] == "recovery_action":
-            incident.recovery = _int(item.get("value"), 0)
-        elif item["metric"] in ("xid", "sxid", "gpu_state"):
+            incident.recoveries[str(item.get("gpu_uuid", incident.gpu))] = _int(item.get("value"), 0)
+        elif item["metric"] in ("xid", "sxid", "gpu_state") or item.get("value") in ecc.CODES:
             _take_back(incident, item, table)
     if not incident.codes:
         code = message.get("code", 0)
@@ -206,18 +280,35 @@ def from_finding(message: Mapping[str, Any], table: XidTable) -> Incident:
 
 
 def _take_back(incident: Incident, item: Mapping[str, Any], table: XidTable) -> None:
-    code = LOST if item["metric"] == "gpu_state" else _int(item.get("value"), 0)
-    told = {"kind": item["metric"], "code": code, "text": item.get("text", "")}
-    seen = Seen(code, LOST_ROW if code == LOST else table.judge(told))
+    code = LOST if item["metric"] == "gpu_state" else ecc.CODES.get(item["value"], _int(item.get("value"), 0))
+    event = {"kind": item["metric"], "code": code, "text": item.get("text", "")}
+    row = LOST_ROW if code == LOST else ecc.ROWS.get(code) or table.judge(event)
+    if code in BY_DETAIL and item.get("drain") in DRAINS:  # what the line's parts said, which are gone
+        told: dict[str, Any] = {name: _int(item.get(name), 0) for name in LIMITS}
+        told |= {name: str(item.get(name, "")) for name in ("drain", "meaning", "action")}
+        row = replace(row, **told)
+    seen = Seen(code, row)
     seen.count, seen.episodes = _int(item.get("count"), 1), _int(item.get("episodes"), 1)
     seen.first_ts = _int(item.get("first_ts"), incident.first_ts)
     seen.last_ts = _int(item.get("last_ts"), incident.first_ts)
     witness = item.get("witness")
     seen.witnesses = {str(name) for name in witness} if isinstance(witness, list) else set()
-    seen.text, seen.place = str(item.get("text", "")), str(item.get("place", ""))
+    seen.text = str(item.get("text", ""))
+    places = item.get("places")
+    for place, where in places.items() if isinstance(places, Mapping) else ():
+        seen.places[str(place)] = Where(
+            _texts(where.get("jobs")),
+            _texts(where.get("users")),
+            _int(where.get("times"), 1),
+            _int(where.get("last_ts"), seen.last_ts),
+        )
     incident.codes[code] = seen
     incident.last_ts = max(incident.last_ts, seen.last_ts)
 
 
 def _int(value: Any, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else []

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from heeler.detect import causes, peers
 from heeler.detect.causes import TROUBLE, Case, Cause
 from heeler.detect.peers import Bools, Places
+from heeler.detect.starved import Starved, starved_nodes
 from heeler.detect.thresholds import LagThresholds
 from heeler.detect.windows import (
     CLOCK,
     CLOCK_MAX,
     GEN,
     GEN_MAX,
-    MOST,
     POWER,
     REASONS,
     SM,
@@ -49,11 +49,18 @@ class Verdict:
         tuple[int, float, float, float], ...
     ]  # (row, value, median, mad) of every compared row that differs
     cause: Cause
+    alone: bool = False  # one of several activity metrics differs, and nothing says why: suspected, not sure
 
     @property
     def physical(self) -> bool:
         """Say whether something besides the lag itself was seen."""
         return self.cause.strong
+
+    def is_unfed(self, ratio: float) -> bool:
+        """Say whether it only runs kernels less of the time, by a ratio: what waits for its host does."""
+        return not self.physical and any(
+            row == UTIL and value <= (1.0 - ratio) * median for row, value, median, _ in self.windowed
+        )
 
 
 @dataclass(slots=True)
@@ -62,14 +69,9 @@ class Judged:
 
     known: Bools  # judged at all
     clear: Bools  # close enough to its peers to count as healthy again
+    few: Bools  # its own past counts too: few peers, a light load, or a role that it may have slipped into
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     trouble: str = ""  # cause that most of those name that say themselves that they are slowed down
-
-
-def mend(window: Floats) -> None:
-    """Make readings that can't be true missing ones, in place."""
-    most = MOST[:, : window.shape[1]]
-    window[~((window >= 0) & (window <= most))] = np.nan
 
 
 def distrust_profiler(values: Floats) -> None:
@@ -94,7 +96,7 @@ def nothing_odd(window: Floats, median: Floats, t: LagThresholds) -> bool:
     gaps = np.abs(peers.relative(window[:5], median))
     if (gaps >= t.power_ratio).any() and ((gaps[POWER] >= t.power_ratio).any() or (gaps >= t.alert_ratio).any()):
         return False
-    if (window[REASONS] >= HARMLESS).any():
+    if (window[REASONS] >= HARMLESS).any() or window[UTIL].min() <= (1.0 - t.alert_ratio) * window[UTIL].max():
         return False
     low = (window[GEN] < window[GEN_MAX]) | (window[WIDTH] < window[WIDTH_MAX])
     return not low.any()
@@ -105,6 +107,7 @@ def judge(
     before: Floats | None,
     active: Places,
     models: NDArray[np.intp],
+    nodes: NDArray[np.intp],
     window_ns: int,
     t: LagThresholds,
     *,
@@ -112,23 +115,47 @@ def judge(
 ) -> Judged:
     """Return the verdicts over a mended window of (rows, GPUs); only `active` columns are judged or are peers.
 
+    `models` and `nodes` are numbers, one for each GPU.
+
     Without an open finding (`watched` false) nobody asks who is clear.
     """
     count = window.shape[1]
-    out = Judged(known=np.zeros(count, np.bool_), clear=np.zeros(count, np.bool_))
+    out = Judged(np.zeros(count, np.bool_), np.zeros(count, np.bool_), np.zeros(count, np.bool_))
     out.known[active] = True
     values = window[:, active]
     distrust_profiler(values)
-    loaded = values[UTIL] >= t.load_util_ratio
     masks = np.nan_to_num(values[REASONS]).astype(np.int64)
-    troubled = loaded & ((masks & TROUBLE) != 0)
+    troubled = (masks & TROUBLE) != 0
     grown = None if before is None else (window - before)[:, active]
     if troubled.any():
         out.trouble = _main_trouble(masks[troubled])
     for model in np.unique(models[active]):
         members = np.flatnonzero(models[active] == model)
         _judge_group(out, values, grown, active, members, troubled[members], window_ns, t, watched=watched)
+    for node in starved_nodes(window[UTIL], nodes, active, t):
+        _starve(out, window, node)
     return out
+
+
+def _starve(out: Judged, window: Floats, node: Starved) -> None:
+    """Let a slow host explain what nothing else does."""
+    out.clear[node.columns] = False
+    for at in node.columns.tolist():
+        known = out.verdicts.get(at)
+        if known is not None and known.physical:
+            continue
+        value = float(window[UTIL, at])
+        out.verdicts[at] = Verdict(
+            column=at,
+            gap_ratio=1.0 - value / node.others_ratio,
+            metric=UTIL,
+            value=value,
+            peers_median=node.others_ratio,
+            peers_mad=node.others_mad,
+            peers=node.others,
+            windowed=((UTIL, value, node.others_ratio, node.others_mad),),
+            cause=Cause("host_starved", strong=False, evidence=causes.own_evidence(window[:, at])),
+        )
 
 
 def _main_trouble(masks: NDArray[np.int64]) -> str:
@@ -158,14 +185,18 @@ def _judge_group(
     median would lie between the two halves. With too few others, each is judged by what it says itself.
     """
     if np.count_nonzero(~troubled) < t.min_peers:
+        out.few[active[members]] = True
         for at in members.tolist():
             _alone(out, values[:, at], None if grown is None else grown[:, at], int(active[at]), window_ns, t)
         return
     group = values[:, members]
     whole = peers.spread(group[:, ~troubled])
-    for role in peers.roles(group, t.role_share, t.role_gap_ratio):
+    found = peers.roles(group, t.role_share, t.role_gap_ratio)
+    alone = len(found) > 1 or not whole.median[UTIL] >= t.load_util_ratio
+    for role in found:
         calm = role[~troubled[role]]
         own = len(calm) >= t.min_peers
+        out.few[active[members[role]]] = alone or not own
         reference = peers.spread(group[:, calm]) if own else whole
         size = len(calm) if own else int(np.count_nonzero(~troubled))
         here = _Group(values, grown, active, members[role], troubled[role], reference, size, activity=own)
@@ -191,9 +222,12 @@ def _compare(out: Judged, here: _Group, window_ns: int, t: LagThresholds, *, wat
     median = here.reference.median
     head = peers.Spread(median[:5], here.reference.mad[:5])
     gap = peers.relative(group[:5], head.median)
-    odd = np.abs(peers.z_scores(group[:5], head)) > t.z
+    z = np.abs(peers.z_scores(group[:5], head))
+    odd = z > t.z
     loaded = group[UTIL] >= t.load_util_ratio
-    slow_clock = (gap[CLOCK] <= -t.alert_ratio) & odd[CLOCK] & loaded
+    # A light load slows a clock by design, but not with a stated reason.
+    stated = loaded | ((np.nan_to_num(group[REASONS]).astype(np.int64) & TROUBLE) != 0)
+    slow_clock = (gap[CLOCK] <= -t.alert_ratio) & odd[CLOCK] & stated
     active_gap, metrics = _activity_gaps(gap, odd, median, t) if here.activity else _no_gaps(gap)
     if watched:
         _clear(out, here, gap, metrics, loaded, t)
@@ -211,11 +245,13 @@ def _compare(out: Judged, here: _Group, window_ns: int, t: LagThresholds, *, wat
             # A clock that is read says how far behind a throttled GPU is: its activity per cycle only follows.
             if cause.name in causes.OF_CLOCK and not np.isnan(gap[CLOCK, at]):
                 continue
-            # One metric that differs alone is a quirk, unless it is all there is or the GPU says why.
-            if len(flagged) < 2 and len(readable) > 1 and not cause.strong:
-                continue
+            if not flagged and not cause.strong:
+                continue  # a link that only sleeps
             best = max(flagged, key=lambda row: abs(gap[row, at])) if flagged else WIDTH
-            verdict = _verdict(here, at, gap, best, cause)
+            alone = len(flagged) < 2 and len(readable) > 1 and not cause.strong
+            if alone and not z[best, at] > t.z_one_metric:
+                continue
+            verdict = _verdict(here, at, gap, best, cause, alone=alone)
         else:
             continue
         out.verdicts[verdict.column] = verdict
@@ -256,7 +292,7 @@ def _clear(out: Judged, here: _Group, gap: Floats, metrics: Bools, loaded: Bools
     out.clear[here.active[here.members[fine]]] = True
 
 
-def _verdict(here: _Group, at: int, gap: Floats, row: int, cause: Cause) -> Verdict:
+def _verdict(here: _Group, at: int, gap: Floats, row: int, cause: Cause, *, alone: bool = False) -> Verdict:
     place = here.members[at]
     median, mad = here.reference.median, here.reference.mad
     shown = tuple(
@@ -275,21 +311,25 @@ def _verdict(here: _Group, at: int, gap: Floats, row: int, cause: Cause) -> Verd
         peers=here.size - (not here.troubled[at]),
         windowed=shown,
         cause=cause,
+        alone=alone,
     )
 
 
 def _alone(out: Judged, now: Floats, grown: Floats | None, column: int, window_ns: int, t: LagThresholds) -> None:
-    """Judge a GPU without peers by what it says itself: slowed down under load, and really slow."""
+    """Judge a GPU without peers by what it says itself: slowed down, and really slow.
+
+    A light load slows a clock by design, but not with a stated reason.
+    """
     nobody = np.full(len(now), np.nan)
     case = Case(now, grown, nobody, window_ns, t)
     loaded = bool(now[UTIL] >= t.load_util_ratio)
     share = float(now[CLOCK] / now[CLOCK_MAX]) if now[CLOCK_MAX] > 0 else np.nan
     slowed = case.growth(THERMAL_NS) >= t.violation_share * window_ns
     slow = share <= t.alone_clock_ratio or slowed or np.isnan(share)
-    if not loaded or np.isnan(now[REASONS]):
+    if np.isnan(now[REASONS]) or (np.isnan(share) and not loaded):
         return
     if not causes.reasons_of(now) & TROUBLE or not slow:
-        out.clear[column] = True
+        out.clear[column] = loaded
         return
     out.verdicts[column] = Verdict(
         column=column,

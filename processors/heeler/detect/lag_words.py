@@ -28,9 +28,11 @@ CONFIDENCE = {
     "ecc_errors": 0.75,
     "nvlink_errors": 0.75,
     "low_clock": 0.7,
+    "host_starved": 0.6,
     "unknown": 0.5,
 }
 ALONE = 0.7  # without peers a cause is what the GPU says itself
+ONE_METRIC = 0.4  # a single metric differs and nothing says why
 LINK_ONLY = 0.6  # a narrow link without any lag seen
 SUSTAINED = 0.05  # more for what has lasted
 
@@ -47,7 +49,7 @@ class Mass:
 
 def confidence_of(verdict: Verdict, *, sustained: bool) -> float:
     """Return how sure a verdict is."""
-    base = CONFIDENCE[verdict.cause.name]
+    base = ONE_METRIC if verdict.alone else CONFIDENCE[verdict.cause.name]
     if verdict.peers == 0:
         base = min(base, ALONE)
     if verdict.gap_ratio == 0.0:
@@ -143,13 +145,23 @@ PHRASES = {
     TENSOR: "has its tensor cores busy {value:.1%} of the time while its {peers} peers have {median:.1%}",
     UTIL: "runs kernels {value:.0%} of the time while its {peers} peers do {median:.0%}",
 }
+PAST_PHRASES = {
+    CLOCK: "runs at {value:,.0f} MHz where {median:,.0f} were usual",
+    POWER: "draws {value:,.0f} W where {median:,.0f} W were usual",
+    SM: "has {value:.0%} of its SM cycles active where {median:.0%} were usual",
+    TENSOR: "has its tensor cores busy {value:.1%} of the time where {median:.1%} were usual",
+    UTIL: "runs kernels {value:.0%} of the time where {median:.0%} were usual",
+}
 ALONE_PHRASE = "runs at {value:,.0f} MHz under load"
 LINK_PHRASE = "has a slower PCIe link than its {peers} peers"
 
 
 def compared(verdict: Verdict) -> str:
     """Return the comparison as the middle of a sentence."""
-    phrase = PHRASES.get(verdict.metric, LINK_PHRASE) if verdict.peers else ALONE_PHRASE
+    if verdict.peers:
+        phrase = PHRASES.get(verdict.metric, LINK_PHRASE)
+    else:
+        phrase = ALONE_PHRASE if np.isnan(verdict.peers_median) else PAST_PHRASES[verdict.metric]
     return phrase.format(value=verdict.value, median=verdict.peers_median, peers=verdict.peers)
 
 
@@ -164,6 +176,8 @@ def evidence_of(verdict: Verdict, seen: tuple[int, int]) -> list[Evidence]:
             item |= {"peers_median": round(median, 4), "peers_mad": round(mad, 4), "peers": verdict.peers}
             if median > 0:
                 item["deviation_ratio"] = round(value / median - 1.0, 4)
+        elif median > 0:
+            item |= {"usual": round(median, 4), "deviation_ratio": round(value / median - 1.0, 4)}
         found.append(item)
     if not found and verdict.metric in NAMES and not np.isnan(verdict.value):
         name, unit = NAMES[verdict.metric]

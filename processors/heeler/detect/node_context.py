@@ -25,6 +25,7 @@ QUIET_FLAGS = frozenset(
 )
 QUIET_STATES = frozenset(("down", "error", "future"))
 KEEP_JOBS = 512
+RESUMED = "the node was put back into service"
 
 
 def is_quiet(state: Mapping[str, Any]) -> bool:
@@ -39,6 +40,7 @@ class NodeContext:
     name: str
     jobs: dict[str, int] = field(default_factory=dict)  # running job: when it was last said
     ended: dict[str, int] = field(default_factory=dict)  # job: when it was said to have ended
+    users: dict[str, str] = field(default_factory=dict)  # whose a job is or was, of the newest jobs
     boot: str = ""
     boot_seen_ns: int = 0  # server time of the newest message of this boot
     uuid_of_pci: dict[str, str] = field(default_factory=dict)
@@ -52,6 +54,11 @@ class NodeContext:
     def job_event(self, event: Mapping[str, Any]) -> None:
         """Learn that a job runs here, or no longer."""
         job, ts = event["job_id"], event["ts"]
+        if event.get("user"):
+            self.users.pop(job, None)
+            self.users[job] = event["user"]
+            if len(self.users) > KEEP_JOBS:
+                del self.users[next(iter(self.users))]
         if ts < max(self.ended.get(job, 0), self.jobs.get(job, 0)):
             return
         if event["event"] == "ended" or self.name not in event["nodes"]:

@@ -15,6 +15,7 @@ Bools = NDArray[np.bool_]
 Places = NDArray[np.intp]
 
 NORMAL = 0.6745  # median of |x| of a standard normal: makes the modified z comparable with sigma
+MOST_IN_ONE = 3  # so many GPUs can't be two roles
 LEAST_MAD = 0.005  # of the median: GPUs that pace each other make the deviation vanish and z explode
 
 
@@ -94,6 +95,10 @@ def _split(line: Floats, members: Places, share: float, gap: float, depth: int) 
     # Against the usual step, not the spread of the halves: those may hold several roles themselves.
     usual = np.sort(steps)[len(steps) // 2]
     if inner[cut - least] < max(gap * sorted_line[len(members) // 2], 5.0 * usual):
+        return [members]
+    # Two or three that differ from one another by more than from the rest are no role: one of them is odd.
+    inside = (steps[: cut - 1], steps[cut:])
+    if any(0 < len(part) < MOST_IN_ONE and part.max() > inner[cut - least] for part in inside):
         return [members]
     halves = (np.sort(ordered[:cut]), np.sort(ordered[cut:]))
     return [role for half in halves for role in _split(line, half, share, gap, depth - 1)]

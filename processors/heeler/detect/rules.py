@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from heeler.bus import Choice
-from heeler.detect import windows
+from heeler.detect import gpu_rule, held, links, slowdown, still, windows, xid
 from heeler.detect.thresholds import Thresholds
 
 Family = Literal["job", "node", "cluster"]
@@ -43,15 +43,67 @@ RULES: Final[tuple[Rule, ...]] = (
         },
     ),
     Rule(
+        name="hang",
+        family="job",
+        reads=frozenset(("JobSample", "JobEvent", "Finding")),
+        says=frozenset(("hang",)),
+        memory_s=lambda t: t.hang.memory_s,
+        columns={
+            "mean": frozenset(still.MEANS),
+            "last": frozenset(("power_limit_w",)),
+            "gpu": frozenset(("index",)),
+        },
+    ),
+    Rule(
+        name="idle",
+        family="job",
+        reads=frozenset(("JobSample", "JobEvent", "Finding")),
+        says=frozenset(("idle_allocation",)),
+        memory_s=lambda t: t.idle.after_s + 120.0,
+        columns={"mean": frozenset(("util_ratio", "power_w")), "gpu": frozenset(("parent",))},
+    ),
+    Rule(
         name="xid",
         family="node",
         reads=frozenset(
             ("JobKernelEvent", "JobSample", "NodeState", "JobEvent", "AgentStatus", "Inventory", "Finding")
         ),
-        says=frozenset(("xid", "sxid", "gpu_lost")),
+        says=frozenset(("xid", "sxid", "gpu_lost", "ecc")),
         # What is older stands in findings, which are read back whatever their age.
         memory_s=lambda t: max(t.xid.burst_s, t.xid.soft_close_s, t.xid.lost_clear_s) + 60.0,
-        columns={"last": frozenset(("recovery_action",)), "gpu": frozenset(("parent",))},
+        columns={"last": xid.STATES, "gpu": frozenset(("parent",))},
+    ),
+    Rule(
+        name="slowdown",
+        family="node",
+        reads=frozenset(("JobSample", "Finding")),
+        says=frozenset(("thermal", "power")),
+        memory_s=lambda t: gpu_rule.memory_s(slowdown.rules(t)),
+        columns={"mean": slowdown.MEANS, "last": slowdown.LASTS, "gpu": frozenset(("index",))},
+    ),
+    Rule(
+        name="links",
+        family="node",
+        reads=frozenset(("JobSample", "Finding")),
+        says=frozenset(("pcie_degraded", "pcie_errors", "nvlink_degraded", "nvlink_errors")),
+        memory_s=lambda t: gpu_rule.memory_s(links.rules(t)),
+        columns={"mean": links.MEANS, "last": links.LASTS, "gpu": frozenset(("index",))},
+    ),
+    Rule(
+        name="held",
+        family="node",
+        reads=frozenset(("JobSample", "JobEvent", "NodeState", "Finding")),
+        says=frozenset(("leftover", "gpu_silent")),
+        memory_s=lambda t: gpu_rule.memory_s(held.rules(t)),
+        columns={"mean": held.MEANS, "last": held.LASTS, "gpu": frozenset(("index", "parent"))},
+    ),
+    Rule(
+        name="missing",
+        family="node",
+        reads=frozenset(("JobSample", "Inventory", "NodeState", "Finding")),
+        says=frozenset(("gpu_missing",)),
+        memory_s=lambda t: max(t.missing.all_after_s, t.missing.clear_s) + 120.0,
+        columns={"gpu": frozenset(("parent",))},
     ),
     Rule(
         name="ib",
@@ -61,11 +113,39 @@ RULES: Final[tuple[Rule, ...]] = (
         memory_s=lambda t: max(t.ib.flap_span_s, t.ib.flap_clear_s) + 60.0,
     ),
     Rule(
+        name="rail_rate",
+        family="node",
+        reads=frozenset(("IbSample", "NodeState", "JobEvent", "Finding")),
+        says=frozenset(("rail_degraded",)),
+        memory_s=lambda t: max(2 * t.rail.after_s, t.rail.clear_s) + 120.0,
+    ),
+    Rule(
+        name="rail_flow",
+        family="job",
+        reads=frozenset(("IbSample", "JobEvent", "Finding")),
+        says=frozenset(("rail_slow",)),
+        memory_s=lambda t: max(2 * t.rail.slow_after_s, t.rail.clear_s) + 300.0,
+    ),
+    Rule(
+        name="clock",
+        family="cluster",
+        reads=frozenset(("AgentStatus", "Finding")),
+        says=frozenset(("clock_skew",)),
+        memory_s=lambda _t: 0.0,  # the newest status of each agent is read whatever its age
+    ),
+    Rule(
         name="agent_silent",
         family="cluster",
         reads=frozenset(("AgentStatus", "IbSample", "JobSample", "NodeState", "Finding")),
         says=frozenset(("agent_silent",)),
         memory_s=lambda t: 2 * max(t.agent.silent_after_s, t.agent.silent_intervals * t.agent.default_interval_s),
+    ),
+    Rule(
+        name="together",
+        family="cluster",
+        reads=frozenset(("Finding", "NodeState", "SlurmTable")),
+        says=frozenset(("incident",)),
+        memory_s=lambda _t: 0.0,  # the newest word on each finding is read whatever its age
     ),
 )
 

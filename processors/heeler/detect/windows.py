@@ -1,5 +1,7 @@
 """The samples of a job as windows: one column a GPU, one row a metric, closed when all nodes have reported.
 
+A step of a job takes seconds, so shorter samples scatter by what the job does just then: several make a window.
+
 The only work on a message is one small array into its place; everything else happens once a window.
 """
 
@@ -49,11 +51,40 @@ POWER, CLOCK, SM, TENSOR, UTIL, TEMP, MEMORY = range(7)
 THERMAL_NS, BRAKE_NS, REASONS, GEN, WIDTH, GEN_MAX, WIDTH_MAX, LIMIT, CLOCK_MAX = range(7, 16)
 ECC_BAD, ECC_FIXED, NVL_RECOVERY, NVL_CRC = range(16, 20)
 MOVING = len(MEANS) + len(COUNTERS)  # rows that are converted every time
+LEAST_SHARE = 0.3  # of a window's samples that a mean needs
 
 # What a reading can be at most; anything else is a broken reading, which is no reading.
+MOST_RATIO, MOST_C, MOST_BYTES = 1.001, 200, 1e13
 MOST: Floats = np.array(
-    [3e3, 6e3, 1.001, 1.001, 1.001, 200, 1e13, 1e19, 1e19, 2**53, 16, 64, 16, 64, 3e3, 6e3, 1e18, 1e18, 1e18, 1e18]
+    [
+        3e3,
+        6e3,
+        MOST_RATIO,
+        MOST_RATIO,
+        MOST_RATIO,
+        MOST_C,
+        MOST_BYTES,
+        1e19,
+        1e19,
+        2**53,
+        16,
+        64,
+        16,
+        64,
+        3e3,
+        6e3,
+        1e18,
+        1e18,
+        1e18,
+        1e18,
+    ]
 )[:, None]
+
+
+def mend(window: Floats) -> None:
+    """Make readings that can't be true missing ones, in place. The rows are the first ones of a window."""
+    most = MOST[: len(window)]
+    window[~((window >= 0) & (window <= most))] = np.nan
 
 
 @dataclass(slots=True)
@@ -99,25 +130,32 @@ class Windows:
     """The open windows of one job, and the last closed ones."""
 
     __slots__ = (
+        "ahead_ns",
         "closed",
         "counts",
         "due",
         "gpus",
         "grace_ns",
         "late_ns",
+        "least_ns",
         "nodes",
         "open",
+        "parts",
         "place",
         "ring",
+        "sample_ns",
         "slots",
         "stamps",
+        "taken",
         "window_ns",
     )
 
     def __init__(self, t: LagThresholds) -> None:
         self.grace_ns = int(t.grace_s * SECOND_NS)
         self.late_ns = int(t.late_s * SECOND_NS)
-        self.window_ns = 0
+        self.least_ns = int(t.window_s * SECOND_NS)
+        self.sample_ns = self.window_ns = self.ahead_ns = 0
+        self.parts = 1  # samples that make a window
         self.nodes: dict[str, Node] = {}
         self.gpus: list[Gpu] = []
         self.place: dict[str, int] = {}
@@ -126,6 +164,7 @@ class Windows:
         self.closed = -(1 << 62)  # number of the newest closed window
         self.slots = 0
         self.ring: Floats = np.empty((0, len(ROWS), 0))
+        self.taken: Floats = np.empty((0, len(MEANS), 0))  # with several samples a window: readings in each mean
         self.stamps: list[int] = []  # window number in each slot
         self.counts: dict[str, int] = {}  # samples that did not count, by reason
 
@@ -134,31 +173,53 @@ class Windows:
         window_ns = sample["window_ns"]
         if window_ns <= 0 or not sample["reads"]:
             return self._ignore("empty")
-        if window_ns != self.window_ns:
+        if window_ns != self.sample_ns:
             self._resize(window_ns)
         found = self._node(sample, job)
         if found is None:
             return self._ignore("divided")
         mine, node = found
         ts = sample["ts"]
-        ahead = max(self.window_ns // 2, SECOND_NS)
-        verdict = node.arrival.accept(sample["boot"], ts, server_ns, ahead, self.window_ns + self.late_ns)
+        verdict = node.arrival.accept(sample["boot"], ts, server_ns, self.ahead_ns, window_ns + self.late_ns)
         if verdict != "ok":
             return self._ignore(verdict)
-        number = (ts + node.arrival.offset_ns + self.window_ns // 2) // self.window_ns
+        # The window that the middle of the sample lies in.
+        at_ns = ts + node.arrival.offset_ns + self.window_ns - self.sample_ns // 2
+        number = at_ns // self.window_ns
         if number <= self.closed:
             node.newest = max(number, node.newest)  # from now on it is waited for
             return self._ignore("late")
         window = self.open.get(number) or self._begin(number)
+        if self.parts > 1:
+            self._add_part(window, number, node, mine, sample, last=(at_ns + window_ns) // self.window_ns > number)
+            return True
         window.missing.discard(node.name)
         node.newest = max(number, node.newest)
-        self._fill(self.ring[window.slot], node, mine, sample["mean"], sample["last"])
+        self._fill(self.ring[window.slot], node, mine, sample)
         return True
 
-    def _fill(
-        self, window: Floats, node: Node, mine: list[int] | None, mean: Mapping[str, Any], last: Mapping[str, Any]
+    def _add_part(
+        self, window: Open, number: int, node: Node, mine: list[int] | None, sample: Mapping[str, Any], *, last: bool
     ) -> None:
-        none = repeat(node.none)
+        """Take one of several samples into the means of a window. The `last` one makes the node's part complete."""
+        for other, waiting in self.open.items():
+            if other < number or (last and other == number):
+                waiting.missing.discard(node.name)
+        node.newest = max(number if last else number - 1, node.newest)
+        there, means = self.ring[window.slot], len(MEANS)
+        before = there[:means, node.columns].copy()
+        self._fill(there, node, mine, sample)
+        fresh = there[:means, node.columns]
+        mend(fresh)
+        read = ~np.isnan(fresh)
+        count = self.taken[window.slot][:, node.columns] + read
+        self.taken[window.slot][:, node.columns] = count
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.where(count > 1, before + (fresh - before) / count, fresh)
+        there[:means, node.columns] = np.where(read, mean, before)
+
+    def _fill(self, window: Floats, node: Node, mine: list[int] | None, sample: Mapping[str, Any]) -> None:
+        mean, last, none = sample["mean"], sample["last"], repeat(node.none)
         rows: Floats = np.array([*map(mean.get, MEANS, none), *map(last.get, COUNTERS, none)], dtype=np.float64)
         steady = [*map(last.get, STEADY, none)]
         if steady != node.steady:
@@ -215,14 +276,21 @@ class Windows:
             wider = np.full((self.slots, len(ROWS), max(8, len(self.gpus), 2 * have)), np.nan)
             wider[:, :, :have] = self.ring
             self.ring = wider
+            if self.parts > 1:
+                taken = np.zeros((self.slots, len(MEANS), wider.shape[2]))
+                taken[:, :, :have] = self.taken
+                self.taken = taken
 
     def _resize(self, window_ns: int) -> None:
-        """Begin anew with another window length; a shorter sample than the job's others just fills one."""
-        if self.window_ns and window_ns < self.window_ns:
+        """Begin anew with another length; a sample shorter than the job's others fills or helps to fill a window."""
+        if self.sample_ns and window_ns < self.sample_ns:
             return
-        self.window_ns = window_ns
-        self.slots = 4 + (self.grace_ns + window_ns // 2) // window_ns
+        self.sample_ns, self.ahead_ns = window_ns, max(window_ns // 2, SECOND_NS)
+        self.parts = -(-self.least_ns // window_ns)
+        self.window_ns = self.parts * window_ns
+        self.slots = 4 + (self.grace_ns + self.window_ns // 2) // self.window_ns
         self.ring = np.full((self.slots, len(ROWS), self.ring.shape[2]), np.nan)
+        self.taken = np.zeros((self.slots, len(MEANS), self.ring.shape[2] if self.parts > 1 else 0))
         self.stamps = [-1] * self.slots
         self.open, self.due = {}, FAR
         self.closed = -(1 << 62)
@@ -234,6 +302,8 @@ class Windows:
         slot = number % self.slots
         self.open.pop(self.stamps[slot], None)  # after a leap in time nobody closed it
         self.ring[slot] = np.nan
+        if self.parts > 1:
+            self.taken[slot] = 0.0
         self.stamps[slot] = number
         alive = {name: node.newest for name, node in self.nodes.items() if node.newest >= number - 3}
         missing = {name for name, newest in alive.items() if newest < number}
@@ -251,7 +321,7 @@ class Windows:
             else:
                 return ()
         done = [n for n, w in self.open.items() if w.complete]
-        until = (now_ns - self.grace_ns - self.window_ns // 2) // self.window_ns
+        until = (now_ns - self.grace_ns - self.sample_ns // 2) // self.window_ns
         until = max([until, max(self.open, default=until) - self.slots + 2, *done])
         numbers = sorted(n for n in self.open if n <= until)
         if numbers:
@@ -262,13 +332,15 @@ class Windows:
     def _plan(self, numbers: Sequence[int]) -> None:
         """Remember when the oldest of some windows must close whoever is missing."""
         oldest = min(numbers, default=None)
-        self.due = FAR if oldest is None else oldest * self.window_ns + self.window_ns // 2 + self.grace_ns
+        self.due = FAR if oldest is None else oldest * self.window_ns + self.sample_ns // 2 + self.grace_ns
 
     def take(self, number: int) -> tuple[Floats, Floats | None]:
         """Return a closed window and the one before it (None when that is gone), (rows, GPUs) each."""
         window = self.open.pop(number)
         count = len(self.gpus)
         current = self.ring[window.slot][:, :count]
+        if self.parts > 1:
+            current[: len(MEANS)][self.taken[window.slot][:, :count] < LEAST_SHARE * self.parts] = np.nan
         before = (number - 1) % self.slots
         earlier = self.ring[before][:, :count] if self.stamps[before] == number - 1 else None
         return current, earlier

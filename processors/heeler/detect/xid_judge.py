@@ -1,9 +1,11 @@
 """What an incident amounts to: how bad, how sure, what to do. Pure."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heeler.detect.incident import Incident, Seen
+from heeler.detect import ecc
+from heeler.detect.incident import Incident, Seen, Where
 from heeler.detect.thresholds import XidThresholds
 from heeler.detect.xid_table import Row, XidTable
 
@@ -14,7 +16,7 @@ class Past:
 
     gpu: str
     code: int
-    place: str
+    places: Mapping[str, Where]
     jobs: tuple[str, ...]
     episodes: int
     last_ts: int
@@ -33,6 +35,7 @@ class Judgement:
 
 
 SOFT_CAUSES = {"APP": "application", "INFO": "information"}
+GRAVITY = ("none", "observe", "person", "drain_after_job", "reset", "reboot", "rma", "drain_now")
 HARD_CAUSES = {"HW": "hardware", "RST": "needs_reset"}
 
 
@@ -46,22 +49,32 @@ def judge(incident: Incident, past: Sequence[Past], table: XidTable, t: XidThres
     if incident.confirmed:
         how = "lost" if incident.lost else "hung"
         return Judgement(code, "critical", 0.99, "drain_now", "gpu_lost", f"{row.meaning}, confirmed {how}")
-    if incident.recovery is not None:
-        return _by_driver(incident.recovery, code, row, table)
+    if ecc.FAILED in incident.codes:
+        words = f"{ecc.ROWS[ecc.FAILED].meaning}: replace the GPU"
+        return Judgement(ecc.FAILED, "critical", 0.95, "rma", "remap_failed", words)
+    if incident.recoveries:
+        actions = sorted(incident.recoveries.values())
+        worst_action = max(actions, key=lambda action: GRAVITY.index(table.recovery_of(action).advice))
+        return _by_driver(worst_action, code, row, table)
     return _by_table(incident, worst, past, t)
 
 
 def _by_table(incident: Incident, worst: Seen, past: Sequence[Past], t: XidThresholds) -> Judgement:
     code, row = worst.code, worst.row
     if row.drain == "yes":
+        often = _often_at_one_place(incident, worst, past)
+        if often:
+            return Judgement(
+                code, "critical", 0.9, "rma", "repeated_place", f"{row.meaning}, {often}: replace the part"
+            )
         return _hard(incident, code, row)
     if row.drain == "pending":
         return Judgement(code, "warning", 0.95, "drain_after_job", "pending_reset", row.meaning)
     if row.drain == "repeat" and (why := _repeated(incident, worst, past, t)):
         # Programs that fail alike on one GPU may be one user's: a person decides.
-        advice = "person" if row.class_ == "APP" and not row.location else "drain_after_job"
+        advice = "person" if row.class_ == "APP" and why[0] != "repeated_place" else "drain_after_job"
         return Judgement(code, "warning", 0.8, advice, why[0], f"{row.meaning}, {why[1]}")
-    soft = row.class_ in SOFT_CAUSES
+    soft = row.class_ in SOFT_CAUSES or row.drain == "never"
     advice = "none" if soft and row.drain != "recovery" else "observe"
     cause = SOFT_CAUSES.get(row.class_, "unknown")
     return Judgement(code, "info" if soft else "warning", 0.9 if soft else 0.6, advice, cause, row.meaning)
@@ -95,13 +108,41 @@ def _repeated(incident: Incident, worst: Seen, past: Sequence[Past], t: XidThres
     # A job that has the error on several GPUs has a bug.
     elsewhere = {job for p in alike if p.gpu != incident.gpu for job in p.jobs}
     if worst.row.location:
-        jobs = {job for p in mine if p.place == worst.place for job in p.jobs} | set(incident.jobs)
-        jobs -= elsewhere
-        if worst.place and len(jobs) >= t.location_jobs:
-            return "repeated_place", f"at {worst.place} in {len(jobs)} different jobs"
-        return None
+        return _one_place(worst, mine, elsewhere, t)
     if worst.row.class_ == "APP":
         jobs = ({job for p in mine for job in p.jobs} | set(incident.jobs)) - elsewhere
         return ("repeated", f"in {len(jobs)} different jobs") if len(jobs) >= t.repeat_count else None
     times = sum(p.episodes for p in mine) + worst.episodes
-    return ("repeated", f"{times} times") if times >= t.repeat_count else None
+    return ("repeated", f"{times} times") if times >= (worst.row.repeat or t.repeat_count) else None
+
+
+def _one_place(worst: Seen, mine: Sequence[Past], elsewhere: set[str], t: XidThresholds) -> tuple[str, str] | None:
+    """Say whether different jobs had it at one place of the chip."""
+    told = [worst.places, *(p.places for p in mine)]
+    jobs_at: dict[str, set[str]] = {}
+    for places in told:
+        for place, where in places.items():
+            jobs_at.setdefault(place, set()).update(where.jobs)
+    # A program's bug shows wherever its kernel runs, a broken part at its own place.
+    often = Counter(job for jobs in jobs_at.values() for job in jobs)
+    scattered = {job for job, times in often.items() if times > t.location_most}
+    found = [(len(jobs_at[place] - elsewhere - scattered), place) for place in worst.places]
+    jobs, place = max(found, default=(0, ""))
+    if jobs < t.location_jobs:
+        return None
+    users = {user for places in told if place in places for user in places[place].users}
+    if len(users) == 1 and "" not in users:  # whose program may do the same at the same place each time
+        return "repeated_by_user", f"at {place} in {jobs} different jobs of one user"
+    return "repeated_place", f"at {place} in {jobs} different jobs"
+
+
+def _often_at_one_place(incident: Incident, worst: Seen, past: Sequence[Past]) -> str:
+    """Return how often a code came at one place, where that is so often that the part has to go; else nothing."""
+    if not worst.row.rma_after:
+        return ""
+    mine = [p for p in past if p.code == worst.code and p.gpu == incident.gpu and p.last_ts < incident.first_ts]
+    for place, where in worst.places.items():
+        times = where.times + sum(p.places[place].times for p in mine if place in p.places)
+        if times >= worst.row.rma_after:
+            return f"{times} times at {place}"
+    return ""

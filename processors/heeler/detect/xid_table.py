@@ -2,12 +2,23 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from heeler.bus import ConfigError
 from heeler.detect.thresholds import shipped
+from heeler.detect.xid_links import (
+    NVLINK4,
+    NVLINK5,
+    Meaning,
+    Nvlink4,
+    Nvlink5,
+    is_fatal,
+    is_injected,
+    of_nvlink4,
+    of_nvlink5,
+)
 from heeler.engine import config
 
 CLASSES = ("INFO", "APP", "LINK", "RST", "HW")  # the later outranks the earlier
@@ -27,6 +38,8 @@ class Row:
     follower: bool = False  # follows another error and is none of its own
     confirm: bool = False  # believed only with a second witness
     cancels: tuple[int, ...] = ()
+    repeat: int = 0  # times that count as repetition; 0: as for all
+    rma_after: int = 0  # times at one place after which the part has to go
     class_: str = "INFO"
 
     @property
@@ -42,37 +55,6 @@ class Recovery:
     value: int
     advice: str
     meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class Nvlink4:
-    """Bits of the registers of XID 74."""
-
-    quiet_bits: tuple[int, ...] = ()
-    follower_bits: tuple[int, ...] = ()
-    hardware_bits: tuple[int, ...] = ()
-    hardware_bits_third: tuple[int, ...] = ()
-    repeat_bits: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Nvlink5Rule:
-    """One sub-rule of XID 144 to 150."""
-
-    codes: tuple[int, ...]
-    drain: str
-    units: tuple[str, ...] = ()
-    status: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Nvlink5:
-    """How XID 144 to 150 are decided."""
-
-    software_bit: int = 0x80000000
-    fatal_drain: str = "yes"
-    nonfatal_drain: str = "never"
-    rules: tuple[Nvlink5Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +82,11 @@ class XidTable:
                 if row.drain not in DRAINS:
                     faults.append(f"{name} {row.codes}: drain {row.drain!r}: one of {', '.join(DRAINS)}")
         faults += [f"recovery {r.value}: advice {r.advice!r}" for r in self.recovery if r.advice not in ADVICE]
-        drains = [self.nvlink5.fatal_drain, self.nvlink5.nonfatal_drain, *(r.drain for r in self.nvlink5.rules)]
+        five = self.nvlink5
+        drains = [five.fatal_drain, five.fatal_other_drain, five.nonfatal_drain, *(r.drain for r in five.rules)]
         faults += [f"nvlink5: drain {drain!r}" for drain in drains if drain not in DRAINS]
+        drains = [self.nvlink4.other_drain, *(r.drain for r in self.nvlink4.rules)]
+        faults += [f"nvlink4: drain {drain!r}" for drain in drains if drain not in DRAINS]
         if faults:
             raise ConfigError("; ".join(faults))
 
@@ -118,10 +103,10 @@ class XidTable:
             fatal = kind == "sxid" and is_fatal(detail, event.get("text", ""))
             words = "unknown code, said to be fatal" if fatal else "unknown code"
             return Row((code,), words, "recovery", "look at the line", class_="LINK" if fatal else "INFO")
-        if kind == "xid" and code == 74:
-            return _with_drain(row, self._nvlink4(detail))
-        if kind == "xid" and 144 <= code <= 150:
-            return _with_drain(row, self._nvlink5(code, detail, event.get("text", "")))
+        if kind == "xid" and code == NVLINK4:
+            return _told(row, of_nvlink4(self.nvlink4, detail))
+        if kind == "xid" and code in NVLINK5:
+            return _told(row, of_nvlink5(self.nvlink5, code, detail, event.get("text", "")))
         return row
 
     def is_hard(self, event: Mapping[str, Any]) -> bool:
@@ -136,80 +121,17 @@ class XidTable:
         found = next((r for r in self.recovery if r.value == value), None)
         return found or Recovery(value, "person", f"unknown recovery action {value}")
 
-    def _nvlink4(self, detail: Mapping[str, Any]) -> str:
-        registers = registers_of(detail)
-        if not registers:
-            return "yes"
-        bits = self.nvlink4
-        first = {bit for bit in range(32) if registers[0] >> bit & 1}
-        third = {bit for bit in range(32) if len(registers) > 2 and registers[2] >> bit & 1}
-        if first & set(bits.hardware_bits) or third & set(bits.hardware_bits_third):
-            return "yes"
-        if first & set(bits.repeat_bits):
-            return "repeat"
-        if first - set(bits.quiet_bits) - set(bits.follower_bits) or third:
-            return "repeat"
-        return "recovery" if first & set(bits.follower_bits) else "never"
 
-    def _nvlink5(self, code: int, detail: Mapping[str, Any], text: str) -> str:
-        unit = str(detail.get("unit") or "")
-        status = status_of(detail)
-        if status is not None and status & self.nvlink5.software_bit:
-            return "never"
-        fatal = is_fatal(detail, text)
-        for rule in self.nvlink5.rules:
-            fits = code in rule.codes and (not rule.units or unit.startswith(rule.units))
-            if fits and (not rule.status or status in rule.status):
-                return rule.drain if fatal or rule.drain != "yes" else self.nvlink5.nonfatal_drain
-        return self.nvlink5.fatal_drain if fatal else self.nvlink5.nonfatal_drain
-
-
-def _with_drain(row: Row, drain: str) -> Row:
-    return Row(
-        row.codes, row.meaning, drain, row.action, row.location, row.follower, row.confirm, row.cancels, row.class_
+def _told(row: Row, link: Meaning) -> Row:
+    """Return the row of a link error with what its line says besides."""
+    return replace(
+        row,
+        drain=link.drain,
+        meaning=link.meaning or row.meaning,
+        action=link.action or row.action,
+        repeat=link.repeat,
+        rma_after=link.rma_after,
     )
-
-
-def number(value: Any) -> int | None:
-    """Return an integer that may be written as text, such as 0x10; None for anything else."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        try:
-            return int(value, 0)
-        except ValueError:
-            return None
-    return None
-
-
-def registers_of(detail: Mapping[str, Any]) -> list[int]:
-    """Return the registers of a link error; empty where any can't be read."""
-    found = detail.get("registers")
-    if not isinstance(found, list):
-        return []
-    numbers = [number(item) for item in found]
-    return [n for n in numbers if n is not None] if None not in numbers else []
-
-
-def status_of(detail: Mapping[str, Any]) -> int | None:
-    """Return the error status of an NVLink 5 error: its own key, or the second register."""
-    if "error_status" in detail:
-        return number(detail["error_status"])
-    registers = registers_of(detail)
-    return registers[1] if len(registers) > 1 else None
-
-
-def is_fatal(detail: Mapping[str, Any], text: str) -> bool:
-    """Say whether an error calls itself fatal. "Nonfatal" does not."""
-    if isinstance(detail.get("fatal"), bool):
-        return bool(detail["fatal"])
-    words = str(detail.get("severity") or text).lower().replace("-", "").replace("nonfatal", "")
-    return "fatal" in words
-
-
-def is_injected(detail: Mapping[str, Any]) -> bool:
-    """Say whether an error was injected for a test."""
-    return detail.get("injected") is True or detail.get("injected") == 1
 
 
 def load_table(path: Path | str | None = None) -> XidTable:
