@@ -14,6 +14,7 @@ from waiting import reading, until
 
 from heeler.bus import Bus, BusSettings, ConsumerSpec
 from heeler.bus.admin import init
+from heeler.drain.hooks import ExecHook
 
 TTL_S = 3.0
 
@@ -42,8 +43,18 @@ async def start(site: Site, bus_settings: BusSettings) -> AsyncIterator[Callable
     """Start drainers in this process; they end with the test."""
     async with AsyncExitStack() as stack:
 
-        async def run(name: str = "one", *, dry_run: bool = False, active: bool = True, **limits: Any) -> Instance:
-            instance = await stack.enter_async_context(running(bus_settings, site, name, dry_run, limits))
+        async def run(
+            name: str = "one",
+            *,
+            dry_run: bool = False,
+            active: bool = True,
+            lifecycle: dict[str, Any] | None = None,
+            rules: list[dict[str, Any]] | None = None,
+            hooks: dict[str, ExecHook] | None = None,
+            **limits: Any,
+        ) -> Instance:
+            drainer = running(bus_settings, site, name, dry_run, limits, lifecycle, rules, hooks)
+            instance = await stack.enter_async_context(drainer)
             if active:
                 await until(lambda: instance.active, f"{name} active")
             return instance
@@ -56,8 +67,13 @@ def spawn(tmp_path: Path, nats_server: NatsServer, scontrol: FakeScontrol) -> It
     """Start drainers as processes; they end with the test."""
     with ExitStack() as stack:
 
-        def run(name: str, drain: str = "allow_root = true\nallow_anonymous_bus = true", limits: str = "") -> Process:
-            process = Process(tmp_path / name, nats_server.url, scontrol.program, drain, limits)
+        def run(
+            name: str,
+            drain: str = "allow_root = true\nallow_anonymous_bus = true",
+            limits: str = "",
+            lifecycle: str = "",
+        ) -> Process:
+            process = Process(tmp_path / name, nats_server.url, scontrol.program, drain, limits, lifecycle)
             stack.callback(process.close)
             return process
 

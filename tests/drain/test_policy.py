@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from drainworld import CLUSTER, T0, Cluster, S, controller, lag, node, told, xid
 
+from heeler.drain.settings import load_policy
+
 MINUTE, HOUR, DAY = 60 * S, 3600 * S, 86_400 * S
 
 
@@ -302,7 +304,10 @@ def test_a_young_finding_is_acted_on_once_it_is_old_enough() -> None:
 
 @pytest.mark.parametrize("cause", ["unknown", "none", "", None])
 def test_soft_evidence_without_a_physical_cause_is_refused(cause: str | None) -> None:
-    assert only(Cluster().say("Finding", lag(cause=cause))) == ("refused", "no_second_signal")
+    rule = {"kind": "gpu_lag", "action": "drain_after_job", "evidence": "soft"}
+    own = Cluster(found=load_policy(rules=[rule]))
+    assert only(own.say("Finding", lag(cause=cause))) == ("refused", "no_second_signal")
+    assert only(Cluster().say("Finding", lag(cause=cause))) == ("refused", "needs_approval")
 
 
 @pytest.mark.parametrize(
@@ -397,8 +402,9 @@ def test_the_breaker_stops_all_when_too_many_nodes_are_unavailable(size: int, do
     cluster = Cluster(size)
     for n in range(2, 2 + down):
         cluster.say("NodeState", node(f"n{n:03d}", state="down"))
-    (action,) = cluster.say("Finding", xid())
+    *opened, action = cluster.say("Finding", xid())
     assert action["rule"] == rule
+    assert told(opened) == ([("*", "tripped", "breaker")] if rule == "breaker" else [])
     if rule == "breaker":
         assert f"{down} of {size}" in action["why"]
 
@@ -416,7 +422,7 @@ def test_drained_silent_and_unknown_nodes_trip_the_breaker(flags: tuple[str, ...
     cluster = Cluster(50)
     for n in range(10, 17):
         cluster.say("NodeState", node(f"n{n:03d}", flags=flags))
-    assert only(cluster.say("Finding", xid()))[1] == "breaker"
+    assert told(cluster.say("Finding", xid())) == [("*", "tripped", "breaker"), ("n001", "refused", "breaker")]
 
 
 def test_the_last_available_node_of_a_partition_stays() -> None:

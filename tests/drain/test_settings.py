@@ -1,5 +1,6 @@
 """The policy as data: what is read, and what is refused."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,15 @@ def test_own_rules_replace_the_table() -> None:
         ({"limits": {"cooldown_s": -1.0}}, "negative"),
         ({"limits": {"drained_ratio": 2.0}}, "over 1"),
         ({"limits": {"confirm_within_s": 0.0}}, "never let anything through"),
-        ({"rules": [{"kind": "xid", "action": "reboot"}]}, "action: 'reboot'"),
+        ({"rules": [{"kind": "xid", "action": "explode"}]}, "rules[0].action: 'explode'"),
+        ({"quiet": [{"begins": "22:00", "ends": "06:00"}]}, "quiet[0].zone: missing"),
+        ({"quiet": [{"begins": "22", "ends": "06:00", "zone": "UTC"}]}, "quiet[0].begins: '22'"),
+        ({"quiet": [{"begins": "22:00", "ends": "24:01", "zone": "UTC"}]}, "ends: '24:01'"),
+        ({"quiet": [{"begins": "22:00", "ends": "22:00", "zone": "UTC"}]}, "ends: '22:00' is when it begins"),
+        ({"quiet": [{"begins": "22:00", "ends": "06:00", "zone": "Mars/Base"}]}, "zone: 'Mars/Base'"),
+        ({"quiet": [{"begins": "22:00", "ends": "06:00", "zone": "UTC", "days": ["Mo"]}]}, "days: 'Mo'"),
+        ({"quiet": [{"begins": "22:00", "ends": "06:00", "zone": "UTC", "leaves": ["all"]}]}, "leaves: 'all'"),
+        ({"limits": {"rack_drained_ratio": 1.5}}, "rack_drained_ratio: 1.5 is over 1"),
         ({"rules": [{"kind": "xid", "action": "drain_now", "evidence": "firm"}]}, "evidence: 'firm'"),
         ({"rules": [{"kind": "xid", "action": "drain_now", "min_confidence": 1.5}]}, "min_confidence"),
         ({"rules": [{"kind": "xid", "action": "drain_now", "advice": ["observe"]}]}, "asks for no drain"),
@@ -69,7 +78,7 @@ def test_own_rules_replace_the_table() -> None:
     ],
 )
 def test_a_setting_that_can_not_be_meant_is_refused_by_name(table: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words.replace("[", r"\[")):
+    with pytest.raises(ConfigError, match=re.escape(words)):
         build(DrainSettings, table, "drain")
 
 

@@ -15,8 +15,8 @@ from waiting import until
 
 from heeler.bus import Bus, BusSettings
 from heeler.bus.admin import init
-from heeler.drain.act import claim_key
 from heeler.drain.actions import Intent
+from heeler.drain.ledger import claim_key
 
 pytestmark = pytest.mark.bus
 

@@ -1,11 +1,12 @@
-"""DrainActions as messages: ids derived from (finding, verdict, rule), so that a repeat is a twin."""
+"""DrainActions as messages: ids derived from (finding, step, verdict, rule), so that a repeat is a twin."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from heeler.bus import subjects
+from heeler.drain.stay import DRAIN, Stay
 from heeler.drain.world import Case
 from heeler.engine.step import Event
 
@@ -21,20 +22,52 @@ class Cause:
     finding_ts_ns: int
     job_id: str | None = None
     attempt: int = 0  # which approval of the finding it goes with, from 1; 0: with none. Tells their ids apart
+    step: str = DRAIN
+    round: int = 0  # which try of a step that is done more than once
+    action: str = ""  # what the policy's rule asks for
+    advice: str = ""
+    jobs: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, case: Case, attempt: int = 0) -> Self:
+    def of(cls, case: Case, attempt: int = 0, action: str = "") -> Self:
         """Return the cause of decisions about a case."""
         finding = case.finding
+        job = finding.get("job_id")
         return cls(
             finding["cluster"],
             case.node,
             case.id,
             finding["kind"],
             case.confirmed_ns,
-            finding.get("job_id"),
+            job,
             attempt,
+            action=action,
+            advice=finding["advice"],
+            jobs=tuple(finding.get("jobs") or ((job,) if job else ())),
         )
+
+    @classmethod
+    def after(cls, stay: Stay, step: str, number: int = 0) -> Self:
+        """Return the cause of what follows a drain."""
+        return cls(
+            stay.cluster,
+            stay.node,
+            stay.finding_id,
+            stay.kind,
+            stay.finding_ts_ns,
+            stay.job_id,
+            stay.tries + 1 if step == "undrain" else 0,
+            step=step,
+            round=number,
+            action=stay.action,
+            advice=stay.advice,
+            jobs=stay.jobs,
+        )
+
+    @property
+    def place(self) -> str:
+        """What tells the ids of one step from those of another."""
+        return "" if self.step == DRAIN else f"{self.step}{self.round or ''}."
 
 
 def action(
@@ -49,10 +82,12 @@ def action(
     reason: str = "",
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
+    then: str = "",
+    answer: Mapping[str, Any] | None = None,
 ) -> Event:
-    """Return the event of a DrainAction."""
+    """Return the event of a DrainAction. `then`: the next step."""
     tail = ".dry" if dry_run else (f".{cause.attempt}" if cause.attempt else "")
-    action_id = f"{cause.finding_id}.{verdict}.{rule}{tail}"
+    action_id = f"{cause.finding_id}.{cause.place}{verdict}.{rule}{tail}"
     message = {
         "v": 1,
         "cluster": cause.cluster,
@@ -71,15 +106,31 @@ def action(
         "job_id": cause.job_id,
         "before": before,
         "after": after,
+        "step": cause.step,
+        "next": then or None,
+        "round": cause.round or None,
+        "action": cause.action or None,
+        "advice": cause.advice or None,
+        "jobs": list(cause.jobs) or None,
+        "answer": answer,
     }
     message = {key: value for key, value in message.items() if value is not None}
     subject = subjects.drain_action(cause.cluster, cause.node)
     return Event("DrainAction", subject, message, f"DrainAction.{cause.cluster}.{action_id}")
 
 
+def message_of(event: Event) -> dict[str, Any]:
+    """Return an action as a mapping."""
+    assert not isinstance(event.data, bytes)
+    return dict(event.data)
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A drain that is about to be done: claimed in the bucket before, finished after, so that none is done twice."""
+    """A drain, or a step after it, that is about to be done.
+
+    Claimed in the bucket before, finished after, so that none is done twice.
+    """
 
     cause: Cause
     rule: str
@@ -99,6 +150,7 @@ class Intent:
         try:
             found = json.loads(value)
             cause = Cause(**found.pop("cause"))
+            cause = replace(cause, jobs=tuple(cause.jobs))
             return cls(cause, **{f.name: found[f.name] for f in fields(cls) if f.name != "cause"})
         except (TypeError, KeyError, AttributeError) as err:
             raise ValueError(f"not an intent: {err}") from None

@@ -3,12 +3,18 @@
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from heeler.drain.node import Condition, NodeView, condition
 from heeler.drain.ownership import PREFIX
 
 UNAVAILABLE: frozenset[Condition] = frozenset({"broken", "drained", "unknown"})
 NOT_COUNTED: frozenset[Condition] = frozenset({"powered_down", "planned"})
+
+
+def racks_of(view: NodeView, patterns: Collection[str]) -> list[str]:
+    """Return a node's racks: its features that fit one of these patterns."""
+    return [name for name in view.features if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 @dataclass(slots=True)
@@ -20,6 +26,8 @@ class Fleet:
     marked: set[str] = field(default_factory=set)  # drained under a reason of Heeler's form, whoever wrote it
     _conditions: Counter[Condition] = field(default_factory=Counter)
     _up_in: Counter[str] = field(default_factory=Counter)
+    rack_features: tuple[str, ...] = ()
+    _sizes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def put(self, view: NodeView) -> None:
         """Take in a newer view of a node."""
@@ -41,9 +49,18 @@ class Fleet:
     def _count(self, view: NodeView, by: int) -> None:
         found = condition(view, self.benign)
         self._conditions[found] += by
+        if found not in NOT_COUNTED:
+            for partition in view.partitions or ():
+                self._sizes["partition", partition] += by
+            for rack in racks_of(view, self.rack_features):
+                self._sizes["rack", rack] += by
         if found == "up":
             for partition in view.partitions or ():
                 self._up_in[partition] += by
+
+    def size_of(self, kind: str, name: str) -> int:
+        """Return how many nodes that count a partition or a rack has."""
+        return self._sizes[kind, name]
 
     def is_up(self, name: str) -> bool:
         """Say whether a node takes jobs now, as far as is known."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from heeler.drain.ownership import Mark
+from heeler.drain.stay import DRAIN, step_of
 
 HARD_RULE, SOFT_RULE = "hard_evidence", "soft_evidence"
 
@@ -44,8 +45,8 @@ class History:
             return
         self.said[action["id"]] = ts_ns
         finding_id, verdict = action.get("finding_id"), action["verdict"]
-        if finding_id is None:
-            return
+        if finding_id is None or (step_of(action) != DRAIN and verdict != "undrained"):
+            return  # what follows a drain is in its stay
         key = (finding_id, action["dry_run"])
         if verdict in ("proposed", "approved"):
             self._begin(key, action, ts_ns)
@@ -81,6 +82,8 @@ class History:
     def retract(self, action: Mapping[str, Any], now_ns: int) -> None:
         """Undo an action that was applied here but never went out."""
         self.said.pop(action["id"], None)
+        if step_of(action) != DRAIN:
+            return
         if action["verdict"] == "proposed":
             self.effects.pop((action["finding_id"], True), None)
         elif action["verdict"] == "approved":

@@ -38,6 +38,7 @@ class NodeView:
     partitions: tuple[str, ...] | None = None  # None: not known
     features: tuple[str, ...] = ()
     reservation: str | None = None
+    boot_ts_ns: int | None = None
 
     @classmethod
     def of(cls, message: Mapping[str, Any], seen_ns: int) -> "NodeView":
@@ -54,6 +55,7 @@ class NodeView:
             partitions=None if partitions is None else tuple(partitions),
             features=tuple(message.get("features", ())),
             reservation=message.get("reservation") or None,
+            boot_ts_ns=message.get("boot_ts"),
         )
 
     @property
@@ -69,6 +71,7 @@ class NodeView:
             "reason": self.reason,
             "reason_user": self.reason_user,
             "reason_ts": self.reason_ts_ns,
+            "boot_ts": self.boot_ts_ns,
         }
         return {key: value for key, value in kept.items() if value is not None}
 

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from heeler.drain.budgets import partition_spent, rack_spent
+from heeler.drain.hand import Approval
 from heeler.drain.history import HARD_RULE, SOFT_RULE, Effect
 from heeler.drain.node import NodeView, untouchable
 from heeler.drain.ownership import reason_text
-from heeler.drain.settings import ASKING, Limits, Policy, Rule
+from heeler.drain.quiet import Quiet, quiet_for
+from heeler.drain.settings import ASKING, Limits, Policy, Rule, cause_of
 from heeler.drain.world import SECOND_NS, Case, World
 
 HOUR_NS = 3600 * SECOND_NS
 
 # Refusals that ask for a person at once: something larger than one node is wrong, or a node keeps failing.
-PAGES = frozenset({"mass_failure", "breaker", "repeat_offender", "person"})
+PAGES = frozenset({"mass_failure", "breaker", "repeat_offender", "person", "needs_approval", "gave_up"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,17 @@ class Question:
     world: World
     now_ns: int
     standing: list[Effect]
+    quiet: tuple[Quiet, ...] = ()
+
+    def needs(self, what: Literal["cause", "slowdown"]) -> bool:
+        """Say whether soft evidence needs something here: by the rule, or else by the limits."""
+        own = None if self.rule is None else getattr(self.rule, f"needs_{what}")
+        return bool(getattr(self.limits, f"soft_needs_{what}") if own is None else own)
+
+    @property
+    def ours(self) -> set[str]:
+        """Nodes drained by us, or under a reason of Heeler's form, other than this one."""
+        return self.claimed | (self.world.fleet.marked - {self.case.node})
 
     @property
     def claimed(self) -> set[str]:
@@ -70,29 +84,46 @@ def decide(policy: Policy, world: World, case: Case, now_ns: int, *, live: NodeV
 
     In a check of a live reading the approval that led to it does not count against itself.
     """
-    limits = policy.limits
     if case.finding["advice"] not in ASKING:
         return Decision("hold", "no_advice", f"the finding advises {case.finding['advice']}")
     if case.finding["state"] not in ("open", "update"):
         return Decision("hold", "closed", f"the finding is {case.finding['state']}")
-    standing = world.standing(now_ns, _ns(limits.slurm_age_s), _ns(limits.cooldown_s))
-    if live is not None:
-        standing = [effect for effect in standing if effect.finding_id != case.id]
-    node = live or world.fleet.nodes.get(case.node)
-    question = Question(limits, policy.rule_for(case.finding), case, node, world, now_ns, standing)
+    question = ask(policy, world, case, now_ns, live=live, own=True)
     if why := _hold(question, live=live is not None):
         return Decision("hold", *why)
-    for check in CHECKS:
+    for check in (_gave_up, *CHECKS):
         if no := check(question):
             return Decision("refused", *no)
     return _yes(question)
 
 
+def ask(
+    policy: Policy, world: World, case: Case, now_ns: int, *, live: NodeView | None = None, own: bool = False
+) -> Question:
+    """Return a case as it comes before the policy. ``own``: the drain that it led to counts against it."""
+    limits = policy.limits
+    standing = world.standing(now_ns, ns(limits.slurm_age_s), ns(limits.cooldown_s))
+    if live is not None or not own:
+        standing = [effect for effect in standing if effect.finding_id != case.id]
+    node = live or world.fleet.nodes.get(case.node)
+    return Question(limits, policy.rule_for(case.finding), case, node, world, now_ns, standing, policy.quiet)
+
+
+_AFTER = {
+    "drain_after_job": "running jobs finish first",
+    "drain_and_requeue": "jobs of the finding that may be requeued are",
+    "reset": "jobs finish first, then a reset",
+    "reboot": "jobs finish first, then a reboot",
+}
+
+
 def _yes(q: Question) -> Decision:
     finding = q.case.finding
     kind = HARD_RULE if q.hard else SOFT_RULE
-    after = "running jobs finish first" if q.rule and q.rule.action == "drain_after_job" else "no new jobs from now on"
-    cause = f", cause {finding['cause']}" if _cause(q.case) else ""
+    after = _AFTER.get(q.rule.action if q.rule else "", "no new jobs from now on")
+    cause = f", cause {finding['cause']}" if cause_of(finding) else ""
+    given = approval(q) if q.rule and q.rule.approval else None
+    after += f"; approved by {given.actor}" if given else ""
     why = f"{finding['kind']} at confidence {finding['confidence']:.2f}{cause}: {finding['summary']} ({after})"
     reason = reason_text(finding["kind"], q.case.id, finding["summary"])
     return Decision("proposed" if q.world.dry_run else "approved", kind, why, reason)
@@ -103,6 +134,8 @@ def _hold(q: Question, *, live: bool) -> No | None:
     world, case = q.world, q.case
     if world.active_ns is None:
         return "standby", "this instance is not the active one"
+    if pause := world.hand.paused(q.now_ns):
+        return "paused", f"paused by {pause.actor}: {pause.why}"
     if case.confirmations == 0:
         return "history", "not confirmed since this instance is active"
     if q.age_s(world.active_ns) < q.limits.settle_s:
@@ -116,11 +149,16 @@ def _after(q: Question, effect: Effect) -> No | None:
     if effect.state in ("standing", "over"):
         return "acted", "a finding leads to one drain at most"
     wait_s = q.limits.retry_after_s * 2 ** min(effect.tries - 1, 10)
-    if effect.failures >= q.limits.attempts:
-        return "gave_up", f"{effect.failures} commands failed"
     if q.age_s(effect.ended_ns) < wait_s:
         return "waiting", f"{effect.state} {q.age_s(effect.ended_ns):.0f} s ago, next try after {wait_s:.0f} s"
     return None
+
+
+def _gave_up(q: Question) -> No | None:
+    effect = q.world.history.of(q.case.id, dry_run=q.world.dry_run)
+    if effect is None or effect.failures < q.limits.attempts or effect.state != "failed":
+        return None
+    return "gave_up", f"page a person: {effect.failures} commands to drain {q.case.node} failed, no more are tried"
 
 
 # Whether the finding can be believed.
@@ -168,13 +206,21 @@ def _beyond_memory(q: Question) -> No | None:
 def _table(q: Question) -> No | None:
     finding, rule = q.case.finding, q.rule
     name = f"{finding['kind']} {finding['code']}" if "code" in finding else finding["kind"]
-    if finding["advice"] == "person" or (rule is not None and rule.action == "person"):
+    action = None if rule is None else rule.action
+    # A person's matter becomes the drainer's only by a rule that names this very advice.
+    taken = rule is not None and "person" in rule.advice
+    if action == "person" or (finding["advice"] == "person" and action != "observe" and not taken):
         return "person", f"the policy leaves {name} with advice {finding['advice']} to a person"
-    if rule is None or rule.action == "observe":
+    if rule is None or action == "observe":
         return "observe", f"the policy only observes {name} with advice {finding['advice']}"
     if finding["confidence"] < rule.min_confidence:
         return "confidence", f"confidence {finding['confidence']:.2f} is below {rule.min_confidence:.2f} for {name}"
     return None
+
+
+def _quiet(q: Question) -> No | None:
+    quiet = quiet_for(q.quiet, "hard" if q.hard else "soft", q.now_ns)
+    return None if quiet is None else ("quiet_hours", f"left until later: {quiet}")
 
 
 # Whether Slurm's state is known and the node may be touched.
@@ -190,7 +236,12 @@ def _known(q: Question) -> No | None:
 
 
 def _opted_out(q: Question) -> No | None:
-    node, limits = _node(q), q.limits
+    why = opted_out(_node(q), q.limits)
+    return None if why is None else ("opted_out", why)
+
+
+def opted_out(node: NodeView, limits: Limits) -> str | None:
+    """Return why a node is left alone whatever happens, or None."""
     asked = (
         ("node", (node.name,), limits.opt_out_nodes),
         ("partition", node.partitions or (), limits.opt_out_partitions),
@@ -199,7 +250,7 @@ def _opted_out(q: Question) -> No | None:
     for what, names, patterns in asked:
         for name in names:
             if pattern := _matching(name, patterns):
-                return "opted_out", f"{node.name} is left alone: {what} {name} is on the opt-out list ({pattern})"
+                return f"{node.name} is left alone: {what} {name} is on the opt-out list ({pattern})"
     return None
 
 
@@ -232,13 +283,21 @@ def _mass(q: Question) -> No | None:
     if not q.hard:
         return None
     limits = q.limits
-    together = q.world.failing_together(q.case.onset_ns, _ns(limits.mass_window_s), limits.mass_nodes)
+    together = q.world.failing_together(q.case.onset_ns, ns(limits.mass_window_s), limits.mass_nodes)
     if together <= limits.mass_nodes:
         return None
     return "mass_failure", (
         f"page a person: more than {limits.mass_nodes} nodes ({together} or more) began to fail within "
         f"{limits.mass_window_s:g} s, so the nodes are hardly the cause"
     )
+
+
+def _shared_cause(q: Question) -> No | None:
+    """Soft evidence that is part of an incident is hardly the node's. Hard evidence stands, and `_mass` counts it."""
+    incident = None if q.hard else q.world.incidents.of(q.case.finding)
+    if incident is None:
+        return None
+    return "shared_cause", f"part of {': '.join(filter(None, incident))}"
 
 
 def _life(q: Question) -> No | None:
@@ -249,13 +308,13 @@ def _life(q: Question) -> No | None:
 
 
 def _second_signal(q: Question) -> No | None:
-    if q.hard or not q.limits.soft_needs_cause or _cause(q.case):
+    if q.hard or not q.needs("cause") or cause_of(q.case.finding):
         return None
     return "no_second_signal", "no physical cause was found besides the lag itself"
 
 
 def _slower(q: Question) -> No | None:
-    if q.hard or not q.limits.soft_needs_slowdown:
+    if q.hard or not q.needs("slowdown"):
         return None
     ratio = q.case.finding.get("impact", {}).get("job_slowdown_ratio")
     limit = q.limits.soft_slowdown_ratio
@@ -264,11 +323,6 @@ def _slower(q: Question) -> No | None:
     if ratio < limit:
         return "job_not_slower", f"the job's steps take {ratio:.2f} times as long, less than {limit:g}"
     return None
-
-
-def _cause(case: Case) -> str | None:
-    cause = case.finding.get("cause")
-    return None if cause in (None, "", "unknown", "none") else cause
 
 
 # Budgets.
@@ -290,7 +344,9 @@ def _cooldown(q: Question) -> No | None:
 
 def _breaker(q: Question) -> No | None:
     limits, size = q.limits, q.world.fleet.size
-    gone, allowed = q.world.fleet.unavailable(q.claimed), max(limits.unavailable_min, limits.unavailable_ratio * size)
+    if switch := q.world.hand.tripped(dry_run=q.world.dry_run):
+        return "breaker", f"the drainer's breaker is open until an operator resets it: {switch.why}"
+    gone, allowed = q.world.fleet.unavailable(q.claimed), limits.most_unavailable(size)
     if gone <= allowed:
         return None
     return "breaker", (
@@ -311,8 +367,8 @@ def _last_in_partition(q: Question) -> No | None:
 
 def _drained_at_once(q: Question) -> No | None:
     limits, size = q.limits, q.world.fleet.size
-    ours = q.claimed | (q.world.fleet.marked - {q.case.node})
-    allowed = max(limits.drained_min, int(limits.drained_ratio * size))
+    ours = q.ours
+    allowed = limits.most_drained(size)
     if len(ours) < allowed:
         return None
     return "drained_at_once", (
@@ -321,11 +377,18 @@ def _drained_at_once(q: Question) -> No | None:
     )
 
 
+def _partition(q: Question) -> No | None:
+    return partition_spent(q.world.fleet, _node(q), q.ours, q.limits)
+
+
+def _rack(q: Question) -> No | None:
+    return rack_spent(q.world.fleet, _node(q), q.ours, q.limits)
+
+
 def _per_hour(q: Question) -> No | None:
     limits, size = q.limits, q.world.fleet.size
-    done = len([e for e in _recent(q, HOUR_NS) if e.hard == q.hard])
-    hard_limit = max(limits.hard_per_hour_min, int(limits.hard_per_hour_ratio * size))
-    allowed = hard_limit if q.hard else limits.soft_per_hour
+    done = len([e for e in recent(q, HOUR_NS) if e.hard == q.hard])
+    allowed = limits.hard_per_hour(size) if q.hard else limits.soft_per_hour
     if done < allowed:
         return None
     return "per_hour", f"{done} drains for {'hard' if q.hard else 'soft'} evidence in the last hour, at most {allowed}"
@@ -333,16 +396,21 @@ def _per_hour(q: Question) -> No | None:
 
 def _per_job(q: Question) -> No | None:
     job = q.case.finding.get("job_id")
-    if q.hard or job is None:
+    if job is None:
+        return None
+    hour = [e for e in recent(q, HOUR_NS) if e.hard and e.job_id == job]
+    if q.hard and len(hour) >= q.limits.hard_per_job > 0:
+        return "per_job", f"job {job} had {len(hour)} nodes drained in the last hour, at most {q.limits.hard_per_job}"
+    if q.hard:
         return None
     span_s = q.limits.soft_job_interval_s
-    done = [e for e in _recent(q, _ns(span_s)) if not e.hard and e.job_id == job]
+    done = [e for e in recent(q, ns(span_s)) if not e.hard and e.job_id == job]
     if not done:
         return None
     return "per_job", f"job {job} had a drain {q.age_s(max(e.ts_ns for e in done)):.0f} s ago, less than {span_s:g} s"
 
 
-def _recent(q: Question, span_ns: int) -> list[Effect]:
+def recent(q: Question, span_ns: int) -> list[Effect]:
     """Return the drains of this span that budgets count: all tried ones, whether they worked or not."""
     return [
         effect
@@ -351,21 +419,37 @@ def _recent(q: Question, span_ns: int) -> list[Effect]:
     ]
 
 
+# The last word is a person's.
+
+
+def _approved(q: Question) -> No | None:
+    if q.rule is None or not q.rule.approval or approval(q) is not None:
+        return None
+    return "needs_approval", f"the policy wants a person's approval: heeler drain approve {q.case.id}"
+
+
+def approval(q: Question) -> Approval | None:
+    """Return the approval that is good for this case now."""
+    return q.world.hand.approval(q.case.finding, q.now_ns, ns(q.limits.approval_s))
+
+
 def _node(q: Question) -> NodeView:
     assert q.node is not None  # checks of the node come after _known
     return q.node
 
 
-def _ns(seconds: float) -> int:
+def ns(seconds: float) -> int:
+    """Return seconds as nanoseconds."""
     return int(seconds * SECOND_NS)
 
 
 Check = Callable[[Question], No | None]
 CHECKS: tuple[Check, ...] = (
     *(_stale, _late, _old_data, _beyond_memory),
-    _table,
+    *(_table, _quiet),
     *(_controller, _known, _opted_out, _already_ours, _touchable),
-    *(_confirmed, _mass, _life, _second_signal, _slower),
-    *(_cooldown, _breaker, _last_in_partition, _drained_at_once),
+    *(_confirmed, _mass, _shared_cause, _life, _second_signal, _slower),
+    *(_cooldown, _breaker, _last_in_partition, _drained_at_once, _partition, _rack),
     *(_per_hour, _per_job),
+    _approved,
 )

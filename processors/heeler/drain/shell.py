@@ -6,21 +6,38 @@ finding only once it has been confirmed to itself.
 """
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import structlog
 
-from heeler.bus import Bus, BusClosedError, Consumer, ConsumerSpec, Delivery, escape
+from heeler.bus import ROUTES, Bus, BusClosedError, BusError, Consumer, ConsumerSpec, Delivery, escape
 from heeler.bus.claims import Claims
 from heeler.bus.client import RETRYABLE
 from heeler.bus.lease import Lease, open_bucket
-from heeler.drain.act import Actuator, Slurm
+from heeler.drain.act import Actuator
+from heeler.drain.aftercare import Aftercare
+from heeler.drain.backend import Slurm
+from heeler.drain.breaker_keeper import BreakerKeeper
+from heeler.drain.checker import Checker
+from heeler.drain.desk import Desk, Fields
+from heeler.drain.explain import explain_untracked
+from heeler.drain.hand import PROLOG
+from heeler.drain.hand_keeper import HandKeeper
+from heeler.drain.hooks import ExecHook
+from heeler.drain.last_word import last_finding
+from heeler.drain.ledger import Ledger
+from heeler.drain.lifecycle import PAGES as LIFECYCLE_PAGES
+from heeler.drain.notify import Notifier
 from heeler.drain.policy import PAGES
+from heeler.drain.prolog_breaker import Limits
+from heeler.drain.questions import reply
+from heeler.drain.repair import Repairer
+from heeler.drain.settings import REPAIRS
 from heeler.drain.step import DrainStep
 from heeler.drain.world import SECOND_NS, World
+from heeler.engine.background import Background
 from heeler.engine.intake import Refused
 from heeler.engine.live import Live, closed, until_first
 from heeler.engine.shared import by_stream
@@ -44,6 +61,8 @@ class Drainer(Live):
         slurm: Slurm | None = None,
         *,
         resume_every_s: float = RESUME_EVERY_S,
+        hooks: Mapping[str, ExecHook] | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         super().__init__(bus, step, instance)
         self._resume_every_s = resume_every_s
@@ -56,6 +75,22 @@ class Drainer(Live):
         self._paged: dict[str, int] = {}
         self._verdicts: Counter[str] = Counter()
         self._actuator: Actuator | None = None
+        self._hooks = dict(hooks or {})
+        self._repairer: Repairer | None = None
+        self._notifier = notifier or Notifier()
+        self._background = Background()
+        self._checker = Checker(bus, step.policy, step.actor, lambda: self.world, self.emit, self.clock.now_ns)
+        self._failed = asyncio.Event()
+        self.breaker = BreakerKeeper(
+            bus,
+            Limits.of(step.policy.limits),
+            step.actor,
+            lambda: self.world.fleet,
+            self.clock.now_ns,
+            lambda: self.world.hand.breakers.get(PROLOG),
+        )
+        self._hand = HandKeeper(bus, step.actor, lambda: self.world.hand, self.clock.now_ns)
+        self._desk = Desk(bus, instance, self, self.clock.now_ns)
         self._gained = asyncio.Event()
         self.lease: Lease | None = None
         self.active = asyncio.Event()
@@ -77,6 +112,7 @@ class Drainer(Live):
             self._actuator = await self._make_actuator(self._slurm, self.lease)
         await self._learn_time()
         tasks = await self._read()
+        await self._desk.open()
         tasks += [
             asyncio.create_task(work)
             for work in (
@@ -85,6 +121,10 @@ class Drainer(Live):
                 self._tick(),
                 self._act(),
                 self._resume(),
+                self._keep_breaker(),
+                self._desk.serve(),
+                self._background.watch(),
+                self._notifier.run(),
                 closed(self.bus),
             )
         ]
@@ -92,22 +132,18 @@ class Drainer(Live):
             await until_first(*tasks, stop=stop)
         finally:
             self._stand_by()
+            await self._background.end()
             if not self.bus.closed.is_set():
                 await self.lease.release()
         if self.bus.closed.is_set() and not stop.is_set():
             raise BusClosedError("the bus is closed")
 
     async def _make_actuator(self, slurm: Slurm, lease: Lease) -> Actuator:
-        return Actuator(
-            self._drain_step.policy,
-            slurm,
-            await Claims.open(self.bus, "drain_intent"),
-            lease,
-            self._drain_step.actor,
-            lambda: self.world,
-            self.emit,
-            self.clock.now_ns,
-        )
+        step, claims = self._drain_step, await Claims.open(self.bus, "drain_intent")
+        ledger = Ledger(claims, step.actor, lambda: self.world, self.emit, self.clock.now_ns)
+        actuator = Actuator(step.policy, slurm, ledger, lease, Aftercare(step.policy, slurm, ledger, lease))
+        self._repairer = Repairer(actuator.after, self._hooks, actuator.busy)
+        return actuator
 
     # Reading, in every instance.
 
@@ -119,6 +155,9 @@ class Drainer(Live):
             ConsumerSpec(name, found, start=memory_ns) for name, found in by_stream(self.step.inputs, "work").items()
         ]
         self._consumers = [Consumer(self.bus, spec, self._on_delivery) for spec in specs]
+        window_ns = self.clock.now_ns() - int(self.breaker.limits.window_s * SECOND_NS)
+        runs = ConsumerSpec(ROUTES["HealthRun"].stream, (ROUTES["HealthRun"].pattern,), start=window_ns)
+        self._consumers.append(Consumer(self.bus, runs, self._on_run))
         for consumer in self._consumers:
             await consumer.start()
         tasks = [asyncio.create_task(consumer.watch()) for consumer in self._consumers]
@@ -139,6 +178,16 @@ class Drainer(Live):
             await self._handle(self.advance())
         # Its own stamp may be old: what counts as now is the server's clock.
         await self._handle(await self.run_step(delivery, message, context=True))
+
+    async def _on_run(self, delivery: Delivery) -> None:
+        """Take in what a run of health checks came to, for the breaker of prologs."""
+        message = await self.take(delivery)
+        if message is None:
+            return
+        if message.data["cluster"] != self.bus.cluster:
+            self.counters.ignored += 1
+        elif self.breaker.heard(message.data, message.ts_ns):
+            self._failed.set()
 
     async def blame(self, delivery: Delivery, message: Inbound, error: Exception) -> None:
         """Bury a message that broke the step, but keep the picture: one bad finding must not disarm the drainer."""
@@ -163,12 +212,18 @@ class Drainer(Live):
             assert not isinstance(event.data, bytes)
             verdict, rule = event.data["verdict"], event.data["rule"]
             if self.lease is None or not self.lease.held:  # lost meanwhile: the next holder decides for itself
-                self.world.history.retract(event.data, self.clock.now_ns())
+                self.world.retract(event.data, self.clock.now_ns())
+            elif event.data.get("step") == "check" and verdict == "approved":
+                self._background.start(self._checker.carry_out(event))
+            elif verdict == "approved" and event.data.get("step") in REPAIRS:
+                assert self._repairer is not None
+                self._background.start(self._repairer.carry_out(event))
             elif verdict == "approved":
                 self._approved.put_nowait(event)
             else:
                 await self.emit(event)
-                log.info("drain_action", node=event.data["node"], verdict=verdict, rule=rule, why=event.data["why"])
+                step, why = event.data.get("step"), event.data["why"]
+                log.info("drain_action", node=event.data["node"], step=step, verdict=verdict, rule=rule, why=why)
                 self._page(rule, str(event.data["why"]), event.data["ts"])
 
     async def emit(self, event: Event) -> None:
@@ -176,10 +231,11 @@ class Drainer(Live):
         assert not isinstance(event.data, bytes)
         await super().emit(event)
         self._verdicts[str(event.data["verdict"])] += 1
+        self._notifier.tell(event.data)
 
     def _page(self, rule: str, why: str, now_ns: int) -> None:
         """Ask for a person, once an hour for each rule."""
-        if rule in PAGES and now_ns - self._paged.get(rule, -PAGE_EVERY_NS) >= PAGE_EVERY_NS:
+        if rule in PAGES | LIFECYCLE_PAGES and now_ns - self._paged.get(rule, -PAGE_EVERY_NS) >= PAGE_EVERY_NS:
             self._paged[rule] = now_ns
             log.error("person_needed", rule=rule, why=why)
 
@@ -203,6 +259,55 @@ class Drainer(Live):
             await self._actuator.resume(self.bus.cluster)
         except RETRYABLE as error:
             log.warning("intents_unread", error=f"{type(error).__name__}: {error}")
+
+    async def _keep_breaker(self) -> None:
+        """Judge the breaker of prologs at once after a failure, and at each tick."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._failed.wait(), self._drain_step.tick_s or 1.0)
+            self._failed.clear()
+            if self.may_answer:
+                await self._keep_switches()
+
+    async def _keep_switches(self) -> None:
+        await self._hand.keep()
+        await self.breaker.keep()
+        self.world.prologs = self.breaker.breaker
+
+    # What operators want.
+
+    @property
+    def may_answer(self) -> bool:
+        """Say whether this instance is active and holds the lease."""
+        return self.active.is_set() and self.lease is not None and self.lease.held
+
+    async def command(self, message: Inbound) -> None:
+        """Carry a command through the step, publish what it says, and keep what has changed.
+
+        An operator's word holds whoever has the lease by the time it is published.
+        """
+        await self._handle(self.advance())
+        try:
+            made = self.keyed.on(message, context=True)
+        except Exception:  # whatever a bug raises, the next command must be heard
+            log.exception("step_failed", subject=message.subject)
+            return
+        for _, event in made:
+            await self.emit(event)
+        if message.data["command"] == "reset_breaker":
+            self._paged.pop("breaker", None)  # when it opens again, that is news
+        await self._keep_switches()
+
+    async def question(self, message: Inbound) -> Fields:
+        """Return the keys of the answer to a question."""
+        lease_s = self.lease.remaining_s if self.lease is not None else 0.0
+        about = {"instance": self.instance, "lease_s": round(lease_s, 1), "prologs": self.breaker.plain()}
+        step, now_ns = self._drain_step, self.clock.now_ns()
+        said = reply(step.policy, self.world, message.data, now_ns, about, step.hooks)
+        if said.get("rule") != "unknown_name":
+            return said
+        found = await last_finding(self.bus, message.data["name"])
+        return said if found is None else explain_untracked(step.policy, self.world, found, now_ns)
 
     # The lease.
 
@@ -231,8 +336,13 @@ class Drainer(Live):
             await self._look_after_intents()
             if not lease.held:
                 continue
+            await self._hand.load()
+            if not lease.held:
+                continue
             now_ns = self.keyed.now_ns = max(self.keyed.now_ns, self.clock.now_ns())
             self.world.activate(now_ns)
+            self.breaker.forget()
+            self.world.prologs = None
             self.active.set()
             log.info("active", instance=self.instance, dry_run=self._drain_step.dry_run, cases=len(self.world.cases))
 
@@ -245,12 +355,9 @@ class Drainer(Live):
     async def _learn_time(self) -> None:
         """Ask the server for its time; messages alone can't tell it, since any of them may be old."""
         try:
-            answer = await self.bus.client.request("$JS.API.STREAM.INFO.DRAIN", b"", timeout=2)
-            stamp = json.loads(answer.data)["ts"]
-        except (*RETRYABLE, KeyError, ValueError) as error:
+            self.clock.learn(await self.bus.server_time_ns())
+        except (*RETRYABLE, BusError) as error:
             log.warning("server_time_unknown", error=f"{type(error).__name__}: {error}")
-            return
-        self.clock.learn(_ns(stamp))
 
     def metrics(self) -> dict[str, float]:
         """Return what this process counts, by metric name."""
@@ -261,10 +368,13 @@ class Drainer(Live):
             "drain_cases": len(world.cases),
             "drain_nodes": len(world.fleet.nodes),
             "drain_nodes_unavailable": world.fleet.unavailable(),
+            "drain_stays": len(world.stays.by_node),
             "drain_standing": len(world.standing(now_ns, 0, 24 * PAGE_EVERY_NS)),
         }
         found |= {f"drain_actions_total.{verdict}": count for verdict, count in self._verdicts.items()}
-        return super().metrics() | found
+        found["drain_paused"] = float(world.hand.paused(now_ns) is not None)
+        found["drain_breaker_open"] = float(world.hand.tripped(dry_run=world.dry_run) is not None)
+        return super().metrics() | found | self.breaker.metrics() | self._desk.counts | dict(self._notifier.counts)
 
 
 async def _drained(consumer: Consumer) -> None:
@@ -276,12 +386,3 @@ async def _drained(consumer: Consumer) -> None:
         except RETRYABLE as error:
             log.warning("pending_unknown", error=f"{type(error).__name__}: {error}")
         await asyncio.sleep(0.05)
-
-
-def _ns(stamp: str) -> int:
-    """Return nanoseconds of the server's RFC 3339 time, which has up to nine digits after the point."""
-    whole, _, rest = stamp.partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))] if rest else ""
-    zone = rest[len(digits) :] if rest else whole[19:]
-    seconds = int(datetime.fromisoformat(whole[:19] + zone.replace("Z", "+00:00")).timestamp())
-    return seconds * SECOND_NS + int(digits.ljust(9, "0") or 0)

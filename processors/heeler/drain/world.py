@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heeler.drain.fleet import Fleet
+from heeler.drain.hand import Hand
 from heeler.drain.history import Effect, History
+from heeler.drain.incidents import Incidents
+from heeler.drain.prolog_breaker import Breaker
+from heeler.drain.stay import Stays
 
 SECOND_NS = 1_000_000_000
 
@@ -65,12 +69,31 @@ class World:
     dry_run: bool
     fleet: Fleet = field(default_factory=Fleet)
     history: History = field(default_factory=History)
+    hand: Hand = field(default_factory=Hand)
+    prologs: Breaker | None = None  # the breaker of prologs, which the shell keeps
+    stays: Stays = field(default_factory=Stays)
     controller: Controller = field(default_factory=Controller)
     cases: dict[str, Case] = field(default_factory=dict)
+    incidents: Incidents = field(default_factory=Incidents)
     closed: dict[str, int] = field(default_factory=dict)  # finding id: time of its closing, by its own clock
+    ended: dict[str, int] = field(default_factory=dict)  # node: when the last finding ended that asked for something
     hard_onsets: dict[str, tuple[int, str]] = field(default_factory=dict)  # finding id: onset, node; closed ones too
     active_ns: int | None = None  # since when this instance may act
     pruned_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.stays.dry_run = self.dry_run
+
+    def take(self, action: Mapping[str, Any], ts_ns: int) -> None:
+        """Take in a DrainAction, ours or another instance's. The same one twice changes nothing."""
+        self.history.apply(action, ts_ns)
+        self.stays.apply(action, ts_ns)
+        self.hand.apply(action)
+
+    def retract(self, action: Mapping[str, Any], now_ns: int) -> None:
+        """Undo an action that was taken in here but never went out."""
+        self.history.retract(action, now_ns)
+        self.stays.retract(action)
 
     def activate(self, now_ns: int) -> None:
         """Begin to act: nothing said before counts as confirmed."""
