@@ -3,14 +3,12 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
 from natsserver import NatsServer
+from otlplab import all_acked, exporting, once, publish, to, value
 from otlpsamples import (
     T0,
     agent_status,
@@ -30,85 +28,11 @@ from heeler.engine.process import Context
 from heeler.otlp.expired import Expired
 from heeler.otlp.map import METRICS, gpu_points
 from heeler.otlp.program import main
-from heeler.otlp.reader import KINDS, specs
 from heeler.otlp.settings import OtlpSettings, SinkSettings
 from heeler.sim.receiver import Answer, Receiver
 
 pytestmark = pytest.mark.bus
 POINTS = len(gpu_points(job_sample()))
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    found.start()
-    yield found
-    found.stop()
-
-
-def to(receiver: Receiver, **options: Any) -> SinkSettings:
-    return SinkSettings(
-        **{"kind": "otlp", "name": "collector", "endpoint": receiver.grpc_url, "max_backoff_s": 0.2, **options}
-    )
-
-
-@asynccontextmanager
-async def exporting(bus: Bus, *sinks: SinkSettings, **settings: Any) -> AsyncIterator[Context]:
-    section = OtlpSettings(sinks=sinks, **{"linger_s": 0.05, "stop_s": 1.0, **settings})
-    context = Context(bus, {"otlp": section}, "test", asyncio.Event())
-    task = asyncio.create_task(main(context))
-    try:
-        for sink in sinks:
-            await until(lambda: task.done() or bool(value(context, f"otlp_ready.{sink.label}")), "ready")  # noqa: B023
-        yield context
-    finally:
-        context.stop.set()
-        await task
-
-
-def value(context: Context, name: str) -> float:
-    """One of the exporter's own metrics."""
-    return {key: number for read in context.metrics.values() for key, number in read().items()}.get(name, 0)
-
-
-def subject_of(kind: str, data: dict[str, Any]) -> str:
-    match kind:
-        case "JobSample":
-            return subjects.job_sample("north", str(data["shard"]), data["node"])
-        case "IbSample":
-            return subjects.ib_sample("north", data["node"])
-        case "HostSample":
-            return subjects.host_sample("north", data["node"])
-        case "SwitchSample":
-            return subjects.switch_sample("north", data["node"])
-        case "AgentStatus":
-            return subjects.agent_status("north", data["node"])
-        case "Finding":
-            return subjects.finding("north", data["kind"], data["node"], data["id"])
-        case "DrainAction":
-            return subjects.drain_action("north", data["node"])
-    return subjects.job_kernel_event("north", str(data["shard"]), data["node"])
-
-
-async def publish(bus: Bus, kind: str, data: dict[str, Any]) -> None:
-    name = f"{kind}.{data.get('node')}.{data.get('id')}.{data.get('seq')}"
-    await bus.publish_acked(subject_of(kind, data), kind, encode(kind, data), name)
-
-
-async def all_acked(bus: Bus) -> bool:
-    """Say whether the bus waits for no ack of the sink ``collector`` and has nothing more for it."""
-    infos = [
-        await bus.js.consumer_info(spec.stream, spec.durable or "")
-        for signal in KINDS
-        for spec in specs("collector", signal, 30.0)
-    ]
-    return not any(info.num_ack_pending or info.num_pending for info in infos)
-
-
-def once(receiver: Receiver) -> bool:
-    """Say whether no point came twice."""
-    keys = [json.dumps([p["metric"], p["ts"], p["attributes"]], sort_keys=True) for p in receiver.points]
-    return len(keys) == len(set(keys))
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
@@ -133,6 +57,18 @@ async def test_every_kind_arrives_once_and_without_a_fault(bus: Bus, receiver: R
     assert (receiver.counts["faults"], receiver.counts["points"]) == (0, expected)
     assert {log["event"] for log in receiver.logs} == {"heeler.finding", "heeler.drain", "heeler.kernel"}
     assert once(receiver)
+
+
+async def test_gpus_go_out_under_the_names_of_dcgm_exporter(bus: Bus, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    async with exporting(bus, SinkSettings(kind="file", name="collector", path=str(path)), gpu_names="dcgm"):
+        await publish(bus, "JobSample", job_sample())
+        await publish(bus, "IbSample", ib_sample())
+        await until(path.exists, "the file")
+        await until(lambda: all_acked(bus), "acks")
+    told = {json.loads(line)["metric"] for line in path.read_text().splitlines()}
+    assert {"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "hw.network.io"} <= told
+    assert not {name for name in told if name.startswith(("hw.gpu", "heeler.gpu", "hw.power"))}
 
 
 async def test_what_was_published_in_an_outage_arrives_after_it(bus: Bus, receiver: Receiver) -> None:
@@ -171,7 +107,8 @@ async def test_a_sink_that_hangs_delays_no_other(bus: Bus, receiver: Receiver, t
         await publish(bus, "Finding", finding())
         path = tmp_path / "out.jsonl"
         await until(
-            lambda: path.exists() and len(path.read_text().splitlines()) == 10 * POINTS + 1, "the other sink's lines"
+            lambda: path.exists() and len(path.read_text().splitlines()) == 10 * POINTS + 4,
+            "the other sink's lines, of the finding a record and three spans",
         )
     assert receiver.counts["points"] == 0
 

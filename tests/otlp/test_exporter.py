@@ -50,6 +50,7 @@ def sending(receiver: Receiver, protocol: str, **options: Any) -> Iterator[OtlpS
 
 def request(sink: OtlpSink, gpus: int = 2) -> Payload:
     (made,) = sink.prepare("metrics", [gpu_points(job_sample(gpus=gpus))])
+    assert isinstance(made, Payload)
     return made
 
 

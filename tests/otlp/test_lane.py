@@ -2,58 +2,28 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
+from otlplab import QUICK, Post
 from otlpsamples import finding, job_sample
 from structlog.testing import capture_logs
 from waiting import until
 
 from heeler.otlp.exporter import OtlpSink
-from heeler.otlp.lane import Item, Lane, Limits
+from heeler.otlp.lane import Lane, Limits
 from heeler.otlp.logs import finding as map_finding
 from heeler.otlp.map import gpu_points
-from heeler.otlp.points import LogEntry, Points
+from heeler.otlp.points import Content, Points
 from heeler.otlp.settings import SinkSettings
 from heeler.otlp.sinks import Lines, Receipt, StdoutSink
 from heeler.otlp.wire import Signal
 from heeler.sim.receiver import Answer, Arrival, Receiver
 
 CODE = grpc.StatusCode
-QUICK = Limits(linger_s=0.02, max_backoff_s=0.1)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    found.start()
-    yield found
-    found.stop()
-
-
-class Post:
-    """Puts items into a lane and remembers what became of them."""
-
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
-        self.done: list[str] = []
-        self.back: list[str] = []
-        self.poison: list[str] = []
-
-    async def put(self, name: str, content: Points | LogEntry | None = None) -> None:
-        async def done() -> None:
-            self.done.append(name)
-
-        async def back() -> None:
-            self.back.append(name)
-
-        async def poison(_: Exception) -> None:
-            self.poison.append(name)
-
-        await self.lane.put(Item([content or gpu_points(job_sample(name))], done, back, poison))
 
 
 @asynccontextmanager
@@ -239,7 +209,7 @@ class Picky(StdoutSink):
         super().__init__()
         self.sent: list[Lines] = []
 
-    def prepare(self, signal: Signal, items: Sequence[Points | LogEntry]) -> list[Lines]:
+    def prepare(self, signal: Signal, items: Sequence[Content]) -> list[Lines]:
         if any(isinstance(item, Points) and item.scope[2] == "bad" for item in items):
             raise ValueError("not this one")
         return super().prepare(signal, items)

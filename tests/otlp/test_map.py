@@ -7,7 +7,7 @@ from goldens import good, schema
 from otlpsamples import T0, WINDOW, agent_status, drain_action, finding, ib_sample, job_sample, kernel_event
 
 from heeler.bus import decode
-from heeler.otlp import names, names_node
+from heeler.otlp import logs, names, names_node
 from heeler.otlp.map import LOGS, METRICS, agent_points, gpu_points, ib_points
 from heeler.otlp.names import Kind
 from heeler.otlp.points import Points
@@ -246,7 +246,7 @@ def test_power_says_whether_it_is_a_mean_or_of_the_moment() -> None:
 
 
 def test_a_finding_is_a_record_with_its_evidence() -> None:
-    entry = LOGS["Finding"](finding())
+    entry = logs.finding(finding())
     assert (entry.severity, entry.severity_text, entry.ts_ns) == (17, "ERROR", T0 + WINDOW)
     assert entry.body.startswith("GPU 0 on n1")
     assert entry.attributes["heeler.finding.id"] == "f1"
@@ -258,16 +258,21 @@ def test_a_finding_is_a_record_with_its_evidence() -> None:
 
 @pytest.mark.parametrize(("severity", "number"), [("info", 9), ("warning", 13), ("critical", 17), ("unknown", 0)])
 def test_severities_are_those_of_open_telemetry(severity: str, number: int) -> None:
-    assert LOGS["Finding"](finding(severity=severity)).severity == number
+    assert logs.finding(finding(severity=severity)).severity == number
 
 
 def test_a_drain_that_was_only_proposed_says_so() -> None:
-    assert LOGS["DrainAction"](drain_action()).body == "n1: drain proposed (dry run): lagging GPU"
-    assert LOGS["DrainAction"](drain_action(verdict="failed")).severity == 17
+    assert logs.drain_action(drain_action()).body == "n1: drain proposed (dry run): lagging GPU"
+    assert logs.drain_action(drain_action(verdict="failed")).severity == 17
+    order = logs.drain_action(drain_action(verdict="ordered", node="*", command="pause", actor="jane", dry_run=False))
+    assert order.body == "jane: pause ordered: lagging GPU"
+    assert "host.name" not in order.attributes, "it concerns no node"
+    assert order.attributes["heeler.drain.command"] == "pause"
+    assert logs.drain_action(drain_action(verdict="tripped", node="*")).severity == 17
 
 
 def test_a_kernel_line_is_not_judged() -> None:
-    entry = LOGS["JobKernelEvent"](kernel_event())
+    entry = logs.kernel_event(kernel_event())
     assert entry.severity == 0
     assert entry.body.startswith("NVRM: Xid")
     assert entry.attributes["heeler.kernel.code"] == 79
@@ -276,14 +281,14 @@ def test_a_kernel_line_is_not_judged() -> None:
 
 def test_what_only_nvml_saw_has_words_and_its_witness() -> None:
     event = {key: value for key, value in kernel_event().items() if key not in ("raw", "text", "code")}
-    entry = LOGS["JobKernelEvent"]({**event, "kind": "gpu_event", "witness": ["nvml"], "detail": {"event": "poison"}})
+    entry = logs.kernel_event({**event, "kind": "gpu_event", "witness": ["nvml"], "detail": {"event": "poison"}})
     assert entry.body == "gpu_event poison"
     assert entry.attributes["heeler.kernel.witness"] == ["nvml"]
     assert "heeler.kernel.code" not in entry.attributes
 
 
 def test_a_kernel_line_of_two_jobs_names_both_and_no_single_one() -> None:
-    entry = LOGS["JobKernelEvent"](kernel_event(jobs=["1", "2"]))
+    entry = logs.kernel_event(kernel_event(jobs=["1", "2"]))
     assert entry.attributes["slurm.job.ids"] == ["1", "2"]
     assert "slurm.job.id" not in entry.attributes
 
@@ -402,5 +407,5 @@ def test_every_golden_vector_can_be_mapped(kind: str) -> None:
     assert vectors
     for _, payload, _ in vectors:
         made = table[kind](decode(kind, payload))
-        for one in made if isinstance(made, list) else [made]:
+        for one in made if isinstance(made, list) else [made] if made else []:
             assert len(list(one.flat())) == len(one)

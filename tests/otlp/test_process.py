@@ -29,7 +29,10 @@ class Exporter:
     def __init__(self, folder: Path, server: NatsServer, endpoint: str, **settings: Any) -> None:
         self.log = folder / "otlp.log"
         config = folder / "otlp.toml"
-        lines = [f"{key} = {json.dumps(value)}" for key, value in {"linger_s": 0.05, **settings}.items()]
+        lines = [
+            f"{key} = {json.dumps(value)}"
+            for key, value in {"every_s": 0, "metrics": ["all"], "linger_s": 0.05, **settings}.items()
+        ]
         config.write_text(
             f'[bus]\nservers = ["{server.url}"]\ncluster = "north"\n[otlp]\n'
             + "\n".join(lines)
@@ -62,14 +65,6 @@ def exporters() -> Iterator[list[Exporter]]:
         if one.process is not None:
             one.process.kill()
             one.process.wait()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    found.start()
-    yield found
-    found.stop()
 
 
 async def publish(bus: Bus, windows: range) -> None:
@@ -161,6 +156,7 @@ def test_the_receiver_of_the_demo_counts_and_writes(tmp_path: Path) -> None:
         assert json.loads(last) | {"metrics": {}} == {
             "points": 0,
             "logs": 1,
+            "spans": 0,
             "faults": 0,
             "requests": 1,
             "refused": 0,

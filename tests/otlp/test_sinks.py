@@ -19,7 +19,7 @@ from heeler.otlp.logs import kernel_event as map_kernel_event
 from heeler.otlp.map import gpu_points
 from heeler.otlp.program import PROGRAM
 from heeler.otlp.settings import OtlpSettings, SinkSettings
-from heeler.otlp.sinks import FileSink, StdoutSink, Unavailable, lines, open_sink
+from heeler.otlp.sinks import FileSink, StdoutSink, Unavailable, lines
 from heeler.otlp.starts import Starts
 
 
@@ -110,23 +110,6 @@ def test_a_missing_folder_is_an_outage(tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "not" / "there.jsonl", 1 << 20, 2)
     with pytest.raises(Unavailable):
         sink.send(sink.prepare("logs", [map_finding(finding())])[0])
-
-
-def test_a_plug_in_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import EntryPoint, EntryPoints
-
-    def points(**_: str) -> EntryPoints:
-        return EntryPoints([EntryPoint("mine", "test_sinks_plugin:make", "heeler.sinks")])
-
-    import sys
-    from types import ModuleType
-
-    module = ModuleType("test_sinks_plugin")
-    module.make = lambda settings: ("made", settings.options)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "test_sinks_plugin", module)
-    monkeypatch.setattr("heeler.otlp.sinks.entry_points", points)
-    made: Any = open_sink(SinkSettings(kind="mine", options={"a": 1}))
-    assert made == ("made", {"a": 1})
 
 
 def test_a_kind_that_nobody_provides_is_an_error_of_the_settings() -> None:

@@ -26,10 +26,12 @@ from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untype
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.util.re import parse_env_headers
 from urllib3.exceptions import HTTPError
 
-from heeler.otlp.points import LogEntry, Points
+from heeler.otlp.points import Content
+from heeler.otlp.raw import RawMetrics
 from heeler.otlp.settings import SinkSettings
 from heeler.otlp.sinks import Receipt, Rejected, TooLarge, Unavailable
 from heeler.otlp.wire import Payload, Rows, Signal, payloads
@@ -39,11 +41,20 @@ log = structlog.get_logger("heeler.otlp")
 LEAST_BYTES = 16 << 10
 MAX_ANSWER = 1 << 20
 
-_RESPONSE: Mapping[Signal, Any] = {"metrics": ExportMetricsServiceResponse, "logs": ExportLogsServiceResponse}
-_REJECTED = {"metrics": "rejected_data_points", "logs": "rejected_log_records"}
-_METHOD = {
+_RESPONSE: Mapping[Signal, Any] = {
+    "metrics": ExportMetricsServiceResponse,
+    "logs": ExportLogsServiceResponse,
+    "traces": ExportTraceServiceResponse,
+}
+_REJECTED: Mapping[Signal, str] = {
+    "metrics": "rejected_data_points",
+    "logs": "rejected_log_records",
+    "traces": "rejected_spans",
+}
+_METHOD: Mapping[Signal, str] = {
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
     "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
 }
 
 _CODE = grpc.StatusCode
@@ -78,23 +89,23 @@ class OtlpSink:
     """Sends to an OTLP receiver, over a connection for each signal."""
 
     def __init__(self, settings: SinkSettings) -> None:
-        self._limits: dict[Signal, int] = {"metrics": settings.max_bytes, "logs": settings.max_bytes}
+        self._limits = dict.fromkeys(_METHOD, settings.max_bytes)
         self._most = settings.max_bytes
         self._rows = Rows()
         make = GrpcTransport if settings.protocol == "grpc" else HttpTransport
-        self._transports: dict[Signal, Transport] = {
-            "metrics": make(settings, "metrics"),
-            "logs": make(settings, "logs"),
-        }
+        self._transports: dict[Signal, Transport] = {signal: make(settings, signal) for signal in _METHOD}
 
-    def prepare(self, signal: Signal, items: Sequence[Points | LogEntry]) -> list[Payload]:
+    def prepare(self, signal: Signal, items: Sequence[Content | RawMetrics]) -> list[Payload | RawMetrics]:
         """Return requests under the size that the receiver is known to take."""
-        return payloads(signal, items, self._limits[signal], self._rows)
+        limit = self._limits[signal]
+        raw = [piece for item in items if isinstance(item, RawMetrics) for piece in item.pieces(limit)]
+        own = [item for item in items if not isinstance(item, RawMetrics)]
+        return [*raw, *(payloads(signal, own, limit, self._rows) if own else ())]
 
-    def send(self, request: Payload) -> Receipt:
+    def send(self, request: Payload | RawMetrics) -> Receipt:
         """Send one request. Raises SinkError; what was too large teaches a lower limit, what was not a higher one."""
         data = request.data()
-        signal = request.signal
+        signal: Signal = "metrics" if isinstance(request, RawMetrics) else request.signal
         try:
             receipt = self._transports[signal].send(data)
         except TooLarge as error:
@@ -105,7 +116,7 @@ class OtlpSink:
         return receipt
 
     def close(self) -> None:
-        """Close both connections."""
+        """Close all connections."""
         for transport in self._transports.values():
             transport.close()
 
@@ -141,6 +152,8 @@ class GrpcTransport:
                 raise Unavailable(why, after_s=0.0) from error
             if code in (_CODE.UNAVAILABLE, _CODE.CANCELLED):
                 self._drop_channel()
+            if code is _CODE.UNIMPLEMENTED:
+                why += _no_such_signal(self._signal)
             raise _grpc_error(code, why, _retry_after(error)) from error
 
     def _export(self, data: bytes) -> Any:
@@ -210,6 +223,8 @@ class HttpTransport:
         why = f"HTTP {status}: {_reason(headers, body)}"
         if status == 413:
             raise TooLarge(why)
+        if status == 404:
+            why += _no_such_signal(self._signal)
         if status in _HTTP_LATER or 300 <= status < 400:
             raise Unavailable(why, _seconds(headers.get("Retry-After")))
         raise Rejected(why)
@@ -251,6 +266,10 @@ class HttpTransport:
         """Close what is idle. A request under way ends by its own time limit, in a thread nobody waits for."""
         self._closed = True
         self._drop_session()
+
+
+def _no_such_signal(signal: Signal) -> str:
+    return f" (if nobody takes {signal} there, leave {signal} out of `signals`)"
 
 
 def _headers(settings: SinkSettings) -> dict[str, str]:

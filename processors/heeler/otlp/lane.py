@@ -1,6 +1,6 @@
 """A lane: what one sink gets of one signal, in batches, in order, until it is taken.
 
-Metrics and logs have a lane each, so that a backlog of points delays no finding; sinks have their own, so that one
+Each signal has a lane of its own, so that a backlog of points delays no finding; sinks have their own, so that one
 that hangs delays no other. A lane holds a bounded number of messages. Beyond that its readers wait, the bus gives
 them no more, and the rest waits in the stream. A message is acknowledged after the sink has taken all of it.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from heeler.otlp.points import LogEntry, Points
+from heeler.otlp.points import Content
 from heeler.otlp.sinks import Receipt, Rejected, Sink, SinkError, TooLarge, Unavailable
 from heeler.otlp.wire import Signal
 from heeler.otlp.worker import Worker
@@ -29,7 +29,7 @@ MAX_HINT_S = 600.0
 class Item:
     """One message on its way: what it became, and what to do when it is through or can't go."""
 
-    contents: Sequence[Points | LogEntry]
+    contents: Sequence[Content]
     done: Callable[[], Awaitable[None]]
     back: Callable[[], Awaitable[None]]
     poison: Callable[[Exception], Awaitable[None]]
@@ -41,7 +41,7 @@ class Item:
 
 @dataclass(slots=True)
 class Tally:
-    """What a lane counts, in points or records unless it says otherwise."""
+    """What a lane counts, in points, records or spans unless it says otherwise."""
 
     sent: int = 0
     rejected: int = 0  # by the receiver, for good
@@ -153,7 +153,16 @@ class Lane:
 
     async def _prepare(self, items: Sequence[Item]) -> list[Any]:
         contents = [content for item in items for content in item.contents]
-        return list(await self._worker.run(self._sink.prepare, self.signal, contents))
+        return await self._retrying()(self._worker.run, self._requests, contents)
+
+    def _requests(self, contents: Sequence[Content]) -> list[Any]:
+        """Return the sink's requests; runs in its thread, where a generator of a plug-in may take its time."""
+        requests = list(self._sink.prepare(self.signal, contents))
+        for one in requests:
+            if type(getattr(one, "count", None)) is not int or not callable(getattr(one, "halves", None)):
+                name = type(self._sink).__name__
+                raise Unavailable(f"{name} made a request without `count` or `halves`: {one!r:.80}")
+        return requests
 
     async def _prepare_each(self, items: Sequence[Item]) -> tuple[list[Item], list[Any]]:
         good: list[Item] = []
@@ -175,7 +184,7 @@ class Lane:
             try:
                 receipt = await self._send(part)
             except TooLarge as error:
-                halves = part.halves()
+                halves = _halves(part)
                 if halves is None:
                     self._count_lost("too_large", part.count, error)
                     continue
@@ -199,26 +208,35 @@ class Lane:
 
     async def _send(self, request: Any) -> Receipt:
         """Send one request, again and again while the sink is unavailable. Raises TooLarge, Rejected."""
-        async for attempt in AsyncRetrying(
+        return await self._retrying()(self._send_once, request)
+
+    async def _send_once(self, request: Any) -> Receipt:
+        self.tally.requests += 1
+        try:
+            receipt = await self._worker.run(self._hand_over, request)
+        except (TooLarge, Rejected) as error:
+            self.tally.failures += 1
+            self._note_answer()
+            if isinstance(error, TooLarge) and error.after_s is not None and _halves(request) is None:
+                raise Unavailable(str(error), error.after_s) from error
+            raise
+        except SinkError:
+            raise
+        except Exception as error:  # a sink's bug must not lose what it was given
+            raise Unavailable(f"{type(error).__name__}: {error}") from error
+        self._note_answer()
+        return receipt
+
+    def _hand_over(self, request: Any) -> Receipt:
+        receipt = self._sink.send(request)
+        if not isinstance(receipt, Receipt):
+            raise TypeError(f"{type(self._sink).__name__}.send returned {receipt!r:.80}, not a Receipt")
+        return receipt
+
+    def _retrying(self) -> AsyncRetrying:
+        return AsyncRetrying(
             retry=retry_if_exception_type(Unavailable), wait=self._wait, before_sleep=self._note_failure, reraise=True
-        ):
-            with attempt:
-                self.tally.requests += 1
-                try:
-                    receipt = await self._worker.run(self._sink.send, request)
-                except (TooLarge, Rejected) as error:
-                    self.tally.failures += 1
-                    self._note_answer()
-                    if isinstance(error, TooLarge) and error.after_s is not None and request.halves() is None:
-                        raise Unavailable(str(error), error.after_s) from error
-                    raise
-                except SinkError:
-                    raise
-                except Exception as error:  # a sink's bug must not lose what it was given
-                    raise Unavailable(f"{type(error).__name__}: {error}") from error
-                self._note_answer()
-                return receipt
-        raise AssertionError("unreachable")
+        )
 
     def _wait(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
@@ -244,3 +262,13 @@ class Lane:
     def _count_lost(self, why: str, count: int, error: SinkError) -> None:
         setattr(self.tally, why, getattr(self.tally, why) + count)
         log.error("request_lost", sink=self.name, signal=self.signal, why=why, count=count, error=str(error)[:500])
+
+
+def _halves(request: Any) -> tuple[Any, Any] | None:
+    """Return a request in two, or None where that can't be."""
+    try:
+        left, right = request.halves() or (None, None)
+    except Exception as error:  # noqa: BLE001 - a plug-in's: then it can't be halved
+        log.warning("request_not_halved", error=repr(error)[:300])
+        return None
+    return None if left is None else (left, right)

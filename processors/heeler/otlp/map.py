@@ -9,7 +9,12 @@ from typing import Any
 
 from heeler.otlp import names
 from heeler.otlp.logs import drain_action, finding, kernel_event
+from heeler.otlp.map_cluster import cluster_points
+from heeler.otlp.map_dcgm import dcgm_sample
+from heeler.otlp.map_health import result_log, result_points, run_log, run_points
+from heeler.otlp.map_jobs import job_log
 from heeler.otlp.map_node import host_points, switch_points
+from heeler.otlp.map_tables import table_points
 from heeler.otlp.names import Metric
 from heeler.otlp.points import Attributes, LogEntry, Number, Points, scaled
 
@@ -86,6 +91,27 @@ def _gpu(data: Data, gpu: Data, row: int) -> Attributes:
             if isinstance(value, str) and value:
                 found.append((f"slurm.{key}", value))
     return tuple(found)
+
+
+def job_apart(data: Data) -> list[Points]:
+    """Return the points of a GpuSample or JobSample without jobs, and of each GPU's job one that says which it is.
+
+    A GPU without a job has a row too, so that the job that it had before is seen to be over.
+    """
+    made = gpu_sample(data)
+    info = Points(
+        scope=("gpu_job", data["cluster"], data["node"]),
+        boot=data["boot"],
+        ts_ns=data["ts"],
+        ids=made[0].ids,
+        attributes=made[0].attributes,
+        columns=[(names.JOB_INFO, [1 if _at(data, "job", row) else None for row in range(len(made[0].ids))])],
+    )
+    for points in made:
+        points.attributes = [
+            tuple([one for one in attributes if not one[0].startswith("slurm.")]) for attributes in points.attributes
+        ]
+    return [*made, info]
 
 
 def _mig(gpu: Data, row: int) -> Attributes:
@@ -320,10 +346,36 @@ METRICS: Mapping[str, Callable[[Data], list[Points]]] = {
     "HostSample": host_points,
     "SwitchSample": switch_points,
     "AgentStatus": agent_status,
+    "HealthResult": result_points,
+    "HealthRun": run_points,
+    "SlurmTable": table_points,
+    "ClusterState": cluster_points,
 }
-LOGS: Mapping[str, Callable[[Data], LogEntry]] = {
+
+
+def metrics_by(gpu_names: str, jobs: str = "attributes") -> Mapping[str, Callable[[Data], list[Points]]]:
+    """Return how each kind becomes points, with GPUs under our names, those of dcgm-exporter, or both.
+
+    ``jobs``: whether a GPU's job is in the attributes of all its points, or told by a metric of its own.
+    """
+    ours = job_apart if jobs == "info" else gpu_sample
+    found: dict[str, Callable[[Data], list[Points]]] = dict(METRICS)
+    for kind in ("JobSample", "GpuSample"):
+        found[kind] = ours
+        if gpu_names == "dcgm":
+            found[kind] = dcgm_sample
+        elif gpu_names == "both":
+            found[kind] = lambda data: [*ours(data), *dcgm_sample(data)]
+    return found
+
+
+# None: there is nothing to say of this one.
+LOGS: Mapping[str, Callable[[Data], LogEntry | None]] = {
     "JobKernelEvent": kernel_event,
     "KernelEvent": kernel_event,
     "Finding": finding,
     "DrainAction": drain_action,
+    "HealthResult": result_log,
+    "HealthRun": run_log,
+    "JobRecord": job_log,
 }

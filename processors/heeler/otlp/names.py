@@ -194,6 +194,8 @@ GPU: Final[Mapping[str, Mapping[str, Metric]]] = {
     },
 }
 
+# The unit has no suffix in Prometheus: heeler_gpu_job_info.
+JOB_INFO: Final = _state("heeler.gpu.job.info", "{job}")
 MEMORY_UTILIZATION: Final = _gauge("hw.gpu.memory.utilization", "1")
 LINK_UP: Final = _state("heeler.gpu.nvlink.link.up")
 STATUS_OK: Final = _level("hw.status", "1", {"hw.state": "ok"})

@@ -1,6 +1,7 @@
 """At most one point per series in a given time."""
 
 from collections import OrderedDict
+from collections.abc import Collection
 
 from heeler.otlp.points import Points
 
@@ -17,15 +18,17 @@ class Sampler:
         self._seen: OrderedDict[tuple[str, str, str, str], int] = OrderedDict()
         self._most = most
 
-    def thin(self, points: Points) -> Points | None:
-        """Return the points that are due; None when there are none."""
+    def thin(self, points: Points, changed: Collection[int] = ()) -> Points | None:
+        """Return the points that are due, and those of rows that have changed; None when there are none."""
         if not self._every_ns:
             return points
         interval = points.ts_ns // self._every_ns
-        rows = [row for row, name in enumerate(points.ids) if self._due((*points.scope, name), interval)]
+        rows = [
+            row for row, name in enumerate(points.ids) if self._due((*points.scope, name), interval) or row in changed
+        ]
         if len(rows) == len(points.ids):
             return points
-        return _only(points, rows) if rows else None
+        return points.only(rows) if rows else None
 
     def _due(self, key: tuple[str, str, str, str], interval: int) -> bool:
         if interval <= self._seen.get(key, -1):
@@ -35,16 +38,3 @@ class Sampler:
         if len(self._seen) > self._most:
             self._seen.popitem(last=False)
         return True
-
-
-def _only(points: Points, rows: list[int]) -> Points:
-    return Points(
-        scope=points.scope,
-        boot=points.boot,
-        ts_ns=points.ts_ns,
-        ids=[points.ids[row] for row in rows],
-        attributes=[points.attributes[row] for row in rows],
-        columns=[(metric, [values[row] for row in rows]) for metric, values in points.columns],
-        start_ns=points.start_ns,
-        starts=[points.starts[row] for row in rows] if points.starts else [],
-    )

@@ -6,21 +6,29 @@ SinkError
  +- Unavailable    not now: the lane waits and sends the same again
  +- TooLarge       never this much at once: the lane halves it
  +- Rejected       never: the lane counts it and goes on
+
+A plug-in is somebody else's code: one that can't be made is a `PluginError`, and what it does otherwise than it should
+is an outage of its sink, which loses nothing and is none of the other sinks' business.
 """
 
 import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
 
-from heeler.otlp.points import LogEntry, Points
+from heeler.bus import ConfigError
+from heeler.otlp.points import Content
 from heeler.otlp.settings import GROUP, SinkSettings
 from heeler.otlp.wire import Signal
+
+
+class PluginError(ConfigError):
+    """A plug-in can't be loaded, or makes no sink."""
 
 
 class SinkError(Exception):
@@ -56,11 +64,11 @@ class Receipt:
 
 
 class Request(Protocol):
-    """Something that a sink can send: so many points or records, in two halves if need be."""
+    """Something that a sink can send: so many points, records or spans, in two halves if need be."""
 
     @property
     def count(self) -> int:
-        """How many points or records."""
+        """How many points, records or spans."""
         ...
 
     def halves(self) -> tuple[Self, Self] | None:
@@ -69,9 +77,9 @@ class Request(Protocol):
 
 
 class Sink(Protocol):
-    """Where points and records go. `prepare` and `send` run in a thread, one for each signal."""
+    """Where points, records and spans go. `prepare` and `send` run in a thread, one for each signal."""
 
-    def prepare(self, signal: Signal, items: Sequence[Points | LogEntry]) -> Sequence[Any]:
+    def prepare(self, signal: Signal, items: Sequence[Content]) -> Sequence[Any]:
         """Return requests that together hold all items. Raises for items that have no form in this sink."""
         ...
 
@@ -95,8 +103,8 @@ class Lines:
         """Return nothing: no line sink says that it is too much."""
 
 
-def lines(items: Sequence[Points | LogEntry]) -> Lines:
-    """Return one JSON line for each point or record."""
+def lines(items: Sequence[Content]) -> Lines:
+    """Return one JSON line for each point, record or span."""
     found = [json.dumps(one, default=_text, separators=(",", ":")) for item in items for one in item.flat()]
     return Lines("".join(f"{line}\n" for line in found).encode(), len(found))
 
@@ -112,7 +120,7 @@ class StdoutSink:
         self._out = sys.stdout.buffer if out is None else out
         self._lock = threading.Lock()
 
-    def prepare(self, signal: Signal, items: Sequence[Points | LogEntry]) -> list[Lines]:  # noqa: ARG002 - see Sink
+    def prepare(self, signal: Signal, items: Sequence[Content]) -> list[Lines]:  # noqa: ARG002 - see Sink
         """Return all items as one request."""
         return [lines(items)]
 
@@ -137,7 +145,7 @@ class FileSink:
         self._path, self._rotate_bytes, self._keep = path, rotate_bytes, keep
         self._lock = threading.Lock()
 
-    def prepare(self, signal: Signal, items: Sequence[Points | LogEntry]) -> list[Lines]:  # noqa: ARG002 - see Sink
+    def prepare(self, signal: Signal, items: Sequence[Content]) -> list[Lines]:  # noqa: ARG002 - see Sink
         """Return all items as one request."""
         return [lines(items)]
 
@@ -177,7 +185,7 @@ class FileSink:
 
 
 def open_sink(settings: SinkSettings) -> Sink:
-    """Return the sink that (valid) settings name."""
+    """Return the sink that (valid) settings name. Raises PluginError."""
     match settings.kind:
         case "otlp":
             os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else it writes notes among our logs
@@ -189,6 +197,22 @@ def open_sink(settings: SinkSettings) -> Sink:
         case "file":
             assert settings.path is not None
             return FileSink(Path(settings.path), settings.rotate_bytes, settings.keep)
-    plug_in = next(iter(entry_points(group=GROUP, name=settings.kind)))
-    make: Callable[[SinkSettings], Sink] = plug_in.load()
-    return make(settings)
+    return _plug_in(settings)
+
+
+def _plug_in(settings: SinkSettings) -> Sink:
+    """Return the sink that an entry point makes. Raises PluginError, whatever the plug-in raises."""
+    found = {point.value: point for point in entry_points(group=GROUP, name=settings.kind)}
+    if len(found) != 1:  # also looked at with the settings; packages may come and go since
+        raise PluginError(f"sink {settings.label}: {len(found)} entry points {settings.kind} of {GROUP}")
+    (point,) = found.values()
+    where = f"sink {settings.label}: {point.value}"
+    try:
+        sink: Sink = point.load()(settings)
+    except (Exception, SystemExit) as error:
+        why = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+        raise PluginError(f"{where}: {why[:500]}") from error
+    lacking = [name for name in ("prepare", "send", "close") if not callable(getattr(sink, name, None))]
+    if lacking:
+        raise PluginError(f"{where}: made a {type(sink).__name__}, which has no {', '.join(lacking)}")
+    return sink

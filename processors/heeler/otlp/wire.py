@@ -1,4 +1,4 @@
-"""Points and log records to OTLP bytes.
+"""Points, log records and spans to OTLP bytes.
 
 Why not the SDK's encoder: it wants an object for each point and each attribute, and a GPU has fifty points a window
 that share ten attributes. Here the official protobuf classes serialise the shared parts once (a GPU's attributes,
@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import (
     AnyValue,
     ArrayValue,
@@ -27,6 +28,7 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AGGREGATION_TEMPORALITY_CUMULATIVE,
+    DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK,
     Gauge,
     Metric,
     NumberDataPoint,
@@ -35,18 +37,21 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Sum,
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
 from heeler.otlp.names import SCHEMA_URL, Kind
-from heeler.otlp.points import Attributes, LogEntry, Number, Points
+from heeler.otlp.names_tables import ABOUT
+from heeler.otlp.points import Attributes, Content, LogEntry, Number, Points, SpanEntry
 
-Signal = Literal["metrics", "logs"]
+Signal = Literal["metrics", "logs", "traces"]
 Descriptor = tuple[str, str, Kind]
 
 LIMIT = 1 << 63
 MAX_DEPTH = 8
 ENVELOPE_BYTES, METRIC_BYTES = 1024, 256  # what a request and a metric need beside their points, generously
 _FIELD = {bool: "bool_value", int: "int_value", float: "double_value", str: "string_value", bytes: "bytes_value"}
-_LENGTH_DELIMITED, _FIXED64 = 2, 1
+_LENGTH_DELIMITED, _FIXED64, _VARINT = 2, 1, 0
+SAMPLED = 1  # a trace flag of W3C's: it was kept
 
 
 def varint(number: int) -> bytes:
@@ -66,13 +71,20 @@ def _tag(message: Any, field: str, wire_type: int = _LENGTH_DELIMITED) -> bytes:
 _POINT = _tag(Gauge, "data_points")  # the same number in Sum
 _START = _tag(NumberDataPoint, "start_time_unix_nano", _FIXED64)
 _TIME = _tag(NumberDataPoint, "time_unix_nano", _FIXED64)
+_ENDED = _tag(NumberDataPoint, "flags", _VARINT) + varint(DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK)
 _DOUBLE, _INT = (ord(_tag(NumberDataPoint, field, _FIXED64)) for field in ("as_double", "as_int"))
 _METRIC, _GAUGE, _SUM = _tag(ScopeMetrics, "metrics"), _tag(Metric, "gauge"), _tag(Metric, "sum")
 _RECORD = _tag(ScopeLogs, "log_records")
-_SCOPE = {"metrics": _tag(ResourceMetrics, "scope_metrics"), "logs": _tag(ResourceLogs, "scope_logs")}
-_RESOURCE = {
+_SPAN = _tag(ScopeSpans, "spans")
+_SCOPE: dict[Signal, bytes] = {
+    "metrics": _tag(ResourceMetrics, "scope_metrics"),
+    "logs": _tag(ResourceLogs, "scope_logs"),
+    "traces": _tag(ResourceSpans, "scope_spans"),
+}
+_RESOURCE: dict[Signal, bytes] = {
     "metrics": _tag(ExportMetricsServiceRequest, "resource_metrics"),
     "logs": _tag(ExportLogsServiceRequest, "resource_logs"),
+    "traces": _tag(ExportTraceServiceRequest, "resource_spans"),
 }
 _VERSION = version("heeler")
 _DOUBLE64, _INT64, _AS_TIME = Struct("<Bd").pack, Struct("<Bq").pack, Struct("<Q").pack  # B: the tag
@@ -81,7 +93,7 @@ _VALUE_SIZE = Struct("<Bd").size
 
 @dataclass(slots=True)
 class Payload:
-    """A request in parts: serialised points by metric (or log records), so that it can be halved."""
+    """A request in parts: serialised points by metric (or log records, or spans), so that it can be halved."""
 
     signal: Signal
     groups: list[tuple[Descriptor | None, list[bytes]]]
@@ -89,7 +101,7 @@ class Payload:
 
     def data(self) -> bytes:
         """Return the bytes of the whole request."""
-        return metrics_request(self.groups) if self.signal == "metrics" else logs_request(self.groups)
+        return metrics_request(self.groups) if self.signal == "metrics" else flat_request(self.signal, self.groups)
 
     def halves(self) -> "tuple[Payload, Payload] | None":
         """Return two requests with half the points each, or None when there is but one."""
@@ -172,7 +184,7 @@ class Rows:
 def _head(descriptor: Descriptor) -> tuple[bytes, bytes]:
     """Return what stands before a metric's data, and what stands in the data before the points."""
     name, unit, kind = descriptor
-    head = Metric(name=name, unit=unit).SerializeToString()
+    head = Metric(name=name, unit=unit, description=ABOUT.get(name, "")).SerializeToString()
     if kind is Kind.GAUGE:
         return head + _GAUGE, b""
     data = Sum(aggregation_temporality=AGGREGATION_TEMPORALITY_CUMULATIVE, is_monotonic=kind is Kind.COUNTER)
@@ -180,7 +192,7 @@ def _head(descriptor: Descriptor) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=1)
-def _envelope() -> dict[str, tuple[bytes, bytes]]:
+def _envelope() -> dict[Signal, tuple[bytes, bytes]]:
     """Return what stands in the resource and in the scope before the data, by signal."""
     resource = Resource(attributes=key_values((("service.name", "heeler"), ("service.version", _VERSION))))
     scope = InstrumentationScope(name="heeler.otlp", version=_VERSION)
@@ -192,6 +204,10 @@ def _envelope() -> dict[str, tuple[bytes, bytes]]:
         "logs": (
             ResourceLogs(resource=resource, schema_url=SCHEMA_URL).SerializeToString(),
             ScopeLogs(scope=scope, schema_url=SCHEMA_URL).SerializeToString(),
+        ),
+        "traces": (
+            ResourceSpans(resource=resource, schema_url=SCHEMA_URL).SerializeToString(),
+            ScopeSpans(scope=scope, schema_url=SCHEMA_URL).SerializeToString(),
         ),
     }
 
@@ -209,6 +225,9 @@ def encode_points(points: Points, known: Rows) -> Iterator[tuple[Descriptor, lis
     are made once for all columns that share them, so that a point costs one join.
     """
     time = _TIME + _AS_TIME(points.ts_ns)
+    if points.ended:
+        yield from _ends(points, time)
+        return
     rows = [attributes + time for attributes in known.of(points)]
     made: dict[Any, list[bytes]] = {}
     for at, (metric, values) in enumerate(points.columns):
@@ -221,6 +240,14 @@ def encode_points(points: Points, known: Rows) -> Iterator[tuple[Descriptor, lis
         found = [head + pack(value) for head, value in zip(heads, values, strict=True) if value is not None]
         if found:
             yield (metric.name, metric.unit, metric.kind), found
+
+
+def _ends(points: Points, time: bytes) -> Iterator[tuple[Descriptor, list[bytes]]]:
+    """Yield for each column the points that say that its series have ended."""
+    rows = [_attributes(attributes) + time + _ENDED for attributes in points.attributes]
+    for metric, _ in points.columns:
+        extra = _metric_attributes(metric.attributes) if metric.attributes else b""
+        yield (metric.name, metric.unit, metric.kind), [_field(_POINT, row, extra) for row in rows]
 
 
 def _double(value: Number) -> bytes:
@@ -253,7 +280,29 @@ def encode_log(entry: LogEntry) -> bytes:
         body=AnyValue(string_value=entry.body),
         attributes=key_values(entry.attributes.items()),
     )
+    if entry.ids is not None:
+        record.trace_id, record.span_id = entry.ids
+        record.flags = SAMPLED
     return _field(_RECORD, record.SerializeToString())
+
+
+def encode_span(entry: SpanEntry) -> bytes:
+    """Return a serialised span as a field of its scope."""
+    span = Span(
+        trace_id=entry.ids.trace,
+        span_id=entry.ids.span,
+        parent_span_id=entry.parent or b"",
+        flags=SAMPLED,
+        name=entry.name,
+        kind=Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=entry.start_ns,
+        end_time_unix_nano=entry.end_ns,
+        attributes=key_values(entry.attributes.items()),
+        links=[Span.Link(trace_id=link.trace, span_id=link.span, flags=SAMPLED) for link in entry.links],
+    )
+    if entry.error is not None:
+        span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR, message=entry.error[:1000]))
+    return _field(_SPAN, span.SerializeToString())
 
 
 def _field(tag: bytes, *parts: bytes) -> bytes:
@@ -298,21 +347,23 @@ def metrics_request(groups: Iterable[tuple[Descriptor | None, list[bytes]]]) -> 
     return _request("metrics", scope)
 
 
-def logs_request(groups: Iterable[tuple[Descriptor | None, list[bytes]]]) -> bytes:
-    """Return an ExportLogsServiceRequest."""
-    scope = _Nested(_envelope()["logs"][1])
+def flat_request(signal: Signal, groups: Iterable[tuple[Descriptor | None, list[bytes]]]) -> bytes:
+    """Return a request of log records or of spans."""
+    scope = _Nested(_envelope()[signal][1])
     for _, parts in groups:
         scope.parts += parts
         scope.size += sum(map(len, parts))
-    return _request("logs", scope)
+    return _request(signal, scope)
 
 
-def payloads(signal: Signal, items: Sequence[Points | LogEntry], max_bytes: int, known: Rows) -> list[Payload]:
+def payloads(signal: Signal, items: Sequence[Content], max_bytes: int, known: Rows) -> list[Payload]:
     """Return requests of at most `max_bytes` each; one point alone may be larger."""
     merged: dict[Descriptor | None, list[bytes]] = {}
     for item in items:
         if isinstance(item, LogEntry):
             merged.setdefault(None, []).append(encode_log(item))
+        elif isinstance(item, SpanEntry):
+            merged.setdefault(None, []).append(encode_span(item))
         else:
             for found, points in encode_points(item, known):
                 merged.setdefault(found, []).extend(points)
@@ -347,4 +398,14 @@ def _pieces(parts: list[bytes], first: int, most: int) -> Iterator[tuple[list[by
     yield parts[begin:], size
 
 
-__all__ = ["Payload", "Rows", "Signal", "any_value", "encode_log", "encode_points", "key_values", "payloads"]
+__all__ = [
+    "Payload",
+    "Rows",
+    "Signal",
+    "any_value",
+    "encode_log",
+    "encode_points",
+    "encode_span",
+    "key_values",
+    "payloads",
+]

@@ -36,8 +36,12 @@ class Worker:
             call, future = job
             try:
                 result, error = call(), None
-            except BaseException as err:  # noqa: BLE001 - whatever it is belongs to the caller
+            except Exception as err:  # noqa: BLE001 - whatever it is belongs to the caller
                 result, error = None, err
+            except BaseException as err:  # noqa: BLE001 - a plug-in that exits must not end the process
+                result, error = None, RuntimeError(f"{type(err).__name__}: {err}")
+            if isinstance(error, StopIteration):  # which no future takes: the caller would wait for ever
+                error = RuntimeError(f"StopIteration: {error}")
             loop = future.get_loop()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_settle, future, result, error)

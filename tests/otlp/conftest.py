@@ -1,0 +1,5 @@
+"""Fixtures of the tests of the exporter."""
+
+from otlplab import receiver
+
+__all__ = ["receiver"]
