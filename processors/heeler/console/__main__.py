@@ -1,0 +1,6 @@
+"""python -m heeler.console."""
+
+from heeler.console.program import PROGRAM
+from heeler.engine.process import main
+
+main(PROGRAM)
