@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from natsserver import NatsServer
+from waiting import until_sync
 
 from heeler.bus import Bus, encode, subjects
 from heeler.engine import capture
@@ -115,6 +117,8 @@ def test_init_says_what_it_does_and_then_that_there_is_nothing_to_do(nats_server
     args = ("bus", "init", "--scale", "0.002")
     assert "stream SAMPLES: created" in heeler(*args, url=nats_server.url).stdout
     assert heeler(*args, url=nats_server.url).stdout == "all streams and buckets are as they should be\n"
+    err = heeler("bus", "init", "--scale", "1e6", url=nats_server.url, code=1).stderr
+    assert "max_file" in err, "a server without the disk for it"
     err = heeler("bus", "init", "--scale", "0.001", url=nats_server.url, code=1).stderr
     assert "--force" in err
     assert "SAMPLES" in heeler("bus", "status", url=nats_server.url).stdout
@@ -177,7 +181,73 @@ async def test_why_answers_and_knows_what_it_does_not_know(bus: Bus, nats_server
 
 
 @pytest.mark.bus
-@pytest.mark.parametrize("name", ["enrich", "detect", "drain"])
+async def test_why_finds_a_gpu_by_its_place_and_says_how_it_does(bus: Bus, nats_server: NatsServer) -> None:
+    who = {"v": 1, "cluster": "c", "node": "n1", "ts": NOW, "boot": "b", "seq": 1}
+    inventory = {**who, "digest": "d", "gpus": [{"uuid": "GPU-aaaa-1", "index": 0}, {"uuid": "GPU-aaaa-2", "index": 1}]}
+    data = encode("Inventory", inventory)
+    await bus.publish_acked(subjects.inventory("c", "n1"), "Inventory", data, "i1")
+    sample = {**who, "window_ns": S, "reads": 1, "gpu": {"uuid": ["GPU-aaaa-2"]}, "mean": {"power_w": [321.0]},
+              "last": {}, "job": ["7"], "shard": 1}  # fmt: skip
+    await bus.publish(subjects.job_sample("c", "1", "n1"), "JobSample", encode("JobSample", sample))
+    await bus.client.flush()
+    told = heeler("why", "gpu", "n1:1", url=nats_server.url).stdout
+    assert "GPU 1 of n1" in told
+    assert "power 321 W" in told
+    facts = json.loads(heeler("why", "gpu", "GPU-aaaa-2", "--json", url=nats_server.url).stdout)
+    assert facts["gpus"] == [{"node": "n1", "uuid": "GPU-aaaa-2", "index": 1}]
+    assert facts["answer"][1] == "  GPU 1 of n1"
+    several = heeler("why", "gpu", "GPU-aaaa", url=nats_server.url, code=3).stdout
+    assert "GPU-aaaa-1 on n1" in several
+    assert "no node's inventory has it" in heeler("why", "gpu", "n1:5", url=nats_server.url, code=3).stdout
+    entity = {"type": "gpu", "node": "n1", "gpu_uuid": "GPU-aaaa-2", "gpu_index": 5}
+    lost = {
+        "v": 1, "cluster": "c", "id": "f1", "kind": "xid", "state": "open", "severity": "critical",
+        "confidence": 0.99, "entity": entity, "node": "n1", "first_ts": NOW, "ts": NOW, "evidence": [],
+        "advice": "drain_now", "summary": "GPU 5 on n1 is lost",
+    }  # fmt: skip
+    await bus.publish_acked(subjects.finding("c", "xid", "n1", "f1"), "Finding", encode("Finding", lost), "f1")
+    environ = {**os.environ, "HEELER_NATS_URL": nats_server.url}
+
+    def found_by_its_former_index() -> bool:  # the last-value stream is filled a moment later
+        argv = [str(HEELER), "why", "gpu", "n1:5"]
+        done = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False)
+        return "GPU 5 on n1 is lost" in done.stdout
+
+    until_sync(found_by_its_former_index)
+
+
+@pytest.mark.bus
+async def test_why_tells_of_health_checks_and_accounting(bus: Bus, nats_server: NatsServer) -> None:
+    who = {"v": 1, "cluster": "c", "ts": NOW, "boot": "b"}
+    reason = "heeler:prolog:gpu_ecc: GPU 3 has 2 uncorrectable errors"
+    run = {**who, "run": "r1", "phase": "prolog", "verdict": "fail", "why": "gpu_ecc: 2 errors", "reason": reason}
+    result = {**who, "run": "r1", "phase": "prolog", "check": "gpu_ecc", "outcome": "bad", "why": "2 errors"}
+    for seq, (node, job_id) in enumerate((("n1", "7"), ("n1", "8"), ("n2", "7"))):
+        about = {"node": node, "job_id": job_id, "seq": seq}
+        subject = subjects.health_run("c", node)
+        await bus.publish_acked(subject, "HealthRun", encode("HealthRun", {**run, **about}), f"r{seq}")
+        subject = subjects.health_result("c", node)
+        await bus.publish_acked(subject, "HealthResult", encode("HealthResult", {**result, **about}), f"h{seq}")
+    await bus.publish_acked(subjects.job_event("c", "7"), "JobEvent", job(), "j7")
+    for began in (1000, 2000):
+        record = {"v": 1, "cluster": "c", "ts": NOW, "job_id": "7", "run": str(began), "state": "FAILED",
+                  "start_ts": began * 10**9, "end_ts": NOW, "nodes": "n1", "exit_code": began // 1000}  # fmt: skip
+        subject = subjects.job_record("c", "7", str(began))
+        await bus.publish_acked(subject, "JobRecord", encode("JobRecord", record), f"a{began}")
+    of_node = heeler("why", "node", "n1", url=nats_server.url).stdout
+    assert f'failed: gpu_ecc: 2 errors; the node was drained with "{reason}"' in of_node
+    assert "check gpu_ecc bad" in of_node
+    until = time.monotonic() + 10
+    facts: dict[str, Any] = {}
+    while not facts.get("health_runs") and time.monotonic() < until:  # the last-value stream is filled a moment later
+        facts = json.loads(heeler("why", "job", "7", "--json", url=nats_server.url).stdout)
+    assert {found["job_id"] for found in facts["health_runs"]} == {"7"}
+    assert {found["job_id"] for found in facts["health_results"]} == {"7"}
+    assert [found["exit_code"] for found in facts["job_records"]] == [2, 1]
+
+
+@pytest.mark.bus
+@pytest.mark.parametrize("name", ["enrich", "detect", "drain", "summary", "lemon"])
 def test_a_processor_ends_in_order_on_sigterm_and_serves_its_health(
     name: str, nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -201,3 +271,10 @@ def test_a_processor_ends_in_order_on_sigterm_and_serves_its_health(
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.bus
+def test_the_status_of_a_bus_without_streams_is_one_line(nats_server: NatsServer) -> None:
+    err = heeler("bus", "status", url=nats_server.url, code=1).stderr
+    assert "the bus does not answer: " in err
+    assert "Traceback" not in err

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from heeler.bus import BusError, BusSettings, ConfigError
-from heeler.cli.common import bus_options, connected, run
+from heeler.cli.common import bus_options, connected, run, safe
 from heeler.doctor import bus, bus_facts, node, node_facts, slurm, slurm_facts
 from heeler.doctor.model import Line, exit_status
 from heeler.engine import config
@@ -110,6 +110,5 @@ def _bus(where: Where) -> tuple[bus.BusFacts, str]:
 
 
 def _for_people(line: Line) -> str:
-    says = "".join(ch if ch.isprintable() else "?" for ch in line.says)
-    advice = f"\n         -> {line.advice}" if line.advice else ""
-    return f"{line.grade:7}  {line.area} {line.what}: {says}{advice}"
+    advice = f"\n         -> {safe(line.advice)}" if line.advice else ""
+    return safe(f"{line.grade:7}  {line.area} {line.what}: {line.says}") + advice

@@ -34,7 +34,10 @@ def record(
     seconds: float,
     subject: str | None,
 ) -> None:
-    """Write messages to FILE in the order of their time, until Ctrl-C or --seconds."""
+    """Write messages to FILE in the order of their time, until Ctrl-C or --seconds.
+
+    Exit status: 0 written, 1 no bus, or FILE can't be written, 2 wrong options.
+    """
 
     async def main(out: BinaryIO) -> None:
         stop = asyncio.Event()
