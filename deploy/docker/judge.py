@@ -27,6 +27,7 @@ from heeler.bus import ROUTES, SHARDS, Bus, BusSettings, decode, shard_of, snaps
 from heeler.bus.lease import open_bucket
 from heeler.bus.subjects_gen import STREAMS
 from heeler.otlp.map import METRICS
+from heeler.otlp.traces import TRACES
 from heeler.sim.demo import verdict
 from heeler.sim.demo.watch import COUNTED, Watch
 
@@ -122,8 +123,9 @@ async def judge(bus: Bus, watch: Watch, labels: list[Report], sink: str) -> Repo
         "findings_opened": sum(one.data["state"] == "open" for one in watch.findings),
         "finding_messages": len(watch.findings),
         "actions": len(watch.actions),
-        "points": exported.received.total() - exported.received["logs"],
+        "points": exported.points(exported.received),
         "log_records": exported.received["logs"],
+        "spans": exported.received["spans"],
         "problems": problems,
     }
 
@@ -157,11 +159,14 @@ async def count(bus: Bus, sink: str) -> tuple[verdict.Passage, verdict.Exported]
             if kind == "JobSample":
                 passage.job_sample(data)
             exported.expect(METRICS[kind](data))
-    exported.expected["logs"] = sum([len(await everything(bus, kind)) for kind in LOGGED])
+    for kind in LOGGED:
+        for data in await everything(bus, kind):
+            exported.expected["logs"] += 1
+            exported.expected["spans"] += len(TRACES[kind](data, data["ts"]))
     counts = await asyncio.to_thread(_get, f"{sink}/counts")
     # An AgentStatus may be overtaken by the next before it is exported: these are not counted.
     got = {name: number for name, number in counts["metrics"].items() if not name.startswith("heeler.agent")}
-    exported.received = Counter({**got, "logs": counts["logs"]})
+    exported.received = Counter({**got, "logs": counts["logs"], "spans": counts["spans"]})
     return passage, exported
 
 

@@ -28,7 +28,7 @@ for argument in "$@"; do
 done
 
 export COMPOSE_PROJECT_NAME=${COMPOSE_PROJECT_NAME:-heeler-try-$$}
-export HEELER_NATS_PORT=${HEELER_NATS_PORT-} FAULTS=none NODES=${NODES:-64} SEED=${SEED:-$RANDOM}
+export HEELER_NATS_PORT=${HEELER_NATS_PORT-} HEELER_CONSOLE_PORT=${HEELER_CONSOLE_PORT-} FAULTS=none NODES=${NODES:-64} SEED=${SEED:-$RANDOM}
 real='["n003", "n017", "n029", "n041"]'   # the nodes with a real agent
 began=$(date +%s)
 

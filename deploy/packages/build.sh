@@ -1,7 +1,9 @@
 #!/bin/sh
-# Build the agent and its .deb and .rpm for amd64 and arm64 into dist/. Called by `make packages`.
+# Build the agent and its .deb and .rpm for amd64 and arm64 into dist/, and those of heeler-health and heeler-slurm, which
+# carry a Python of their own (python/build.sh; four minutes the first time). Called by `make packages`.
 #
-#   ARCHES    what to build              (amd64 arm64; one without its cross compiler is left out in one line)
+#   ARCHES    the agent's                (amd64 arm64; one without its cross compiler is left out in one line)
+#   PYTHON_ARCHES  heeler-health's and heeler-slurm's  (this machine's; where Python can't be built: left out in one line)
 #   VERSION   version of the packages    (pyproject.toml's; with the commit where that is not tagged)
 #   CI=true   a missing cross compiler is a failure
 set -eu
@@ -59,12 +61,39 @@ package() {
     done
 }
 
+# heeler-health and heeler-slurm, with the oldest C library that their Python and wheels are for.
+python_packages() {
+    arch=$1
+    deploy/packages/python/build.sh "$arch" || {
+        [ $? -eq 3 ] && [ "${CI:-}" != true ] || exit 1
+        echo "heeler: no heeler-health and heeler-slurm for $arch"
+        return 0
+    }
+    export ARCH="$arch" BUILD="build/packages/$arch"
+    mkdir -p "$BUILD"
+    gzip -9nc CHANGELOG.md >"$BUILD/changelog.gz"
+    for name in heeler-health heeler-slurm; do
+        deploy/packages/python/app.sh "$arch" "$name"
+        for kind in deb rpm; do
+            case $kind in
+                deb) DEPENDS_LIBC="libc6 (>= 2.28)" UNIT_DIR=/lib/systemd/system ;;
+                rpm) DEPENDS_LIBC="glibc >= 2.28" UNIT_DIR=/usr/lib/systemd/system ;;
+            esac
+            export DEPENDS_LIBC UNIT_DIR
+            "$nfpm" package --config "deploy/packages/${name#heeler-}.yaml" --packager "$kind" --target dist/ >/dev/null
+        done
+    done
+}
+
 nfpm=.venv/bin/nfpm
 [ -x $nfpm ] || nfpm=$(command -v nfpm || :)
 [ -n "$nfpm" ] || { echo "heeler: no nfpm: run make setup" >&2; exit 1; }
 mkdir -p dist
-rm -f dist/heeler-agent*.deb dist/heeler-agent*.rpm
+rm -f dist/heeler-*.deb dist/heeler-*.rpm
 for arch in ${ARCHES:-amd64 arm64}; do
     package "$arch"
 done
-ls dist/heeler-agent*
+for arch in ${PYTHON_ARCHES:-$(go env GOHOSTARCH)}; do
+    python_packages "$arch"
+done
+ls dist/heeler-*

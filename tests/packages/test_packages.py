@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from fake_nvml import SOURCE
 from needs import need
+from packagekit import DIST, ROOT, overlaid, run
+from packagekit import package as one
 
-ROOT = Path(__file__).resolve().parents[2]
-DIST = ROOT / "dist"
 UNIT = "heeler-agent.service"
 # As Debian, and as RPM, name the processor that the tests run on.
 DEB_HERE, RPM_HERE = {"x86_64": ("amd64", "x86_64"), "aarch64": ("arm64", "aarch64")}.get(
@@ -24,19 +24,9 @@ ARM_RUNNER = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-def run(*command: str | Path, **options: object) -> str:
-    """Run a command that must succeed; return what it says."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    assert isinstance(done.stdout, str)
-    return done.stdout
-
-
 def package(kind: str, architecture: str) -> Path:
-    """Return the one package of a kind."""
-    found = [path for path in DIST.glob(f"heeler-agent*.{kind}") if architecture in path.name]
-    assert len(found) == 1, f"{kind} for {architecture}: {found}"
-    return found[0]
+    """Return the agent's one package of a kind."""
+    return one("heeler-agent", kind, architecture)
 
 
 @pytest.fixture
@@ -44,18 +34,8 @@ def machine(tmp_path: Path) -> Iterator[Path]:
     """A machine like this one, in which nothing that happens stays: a root file system laid over our own."""
     need("packages")
     need("overlay")
-    folders = [tmp_path / name for name in ("over", "work", "root")]
-    for folder in folders:
-        folder.mkdir()
-    over, work, root = folders
-    run("mount", "-t", "overlay", "overlay", "-o", f"lowerdir=/,upperdir={over},workdir={work}", root)
-    try:
-        run("mount", "-t", "proc", "proc", root / "proc")
-        run("mount", "--bind", "/dev", root / "dev")
+    with overlaid(tmp_path) as root:
         yield root
-    finally:
-        for mount in (root / "dev", root / "proc", root):
-            subprocess.run(["umount", "-l", mount], check=False)
 
 
 EVERYWHERE = {
@@ -141,7 +121,7 @@ def test_no_serious_words_from_lintian() -> None:
     need("packages")
     need("lintian")
     done = subprocess.run(
-        ["lintian", "--fail-on", "error", *DIST.glob("*.deb")], capture_output=True, text=True, check=False
+        ["lintian", "--fail-on", "error", *DIST.glob("heeler-agent*.deb")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
