@@ -19,7 +19,7 @@ DOCKER = ROOT / "deploy/docker"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 AGENTS = sorted(name for name in SERVICES if name.startswith("agent-"))
-PROCESSORS = ("enrich", "detect", "drain", "otlp")
+PROCESSORS = ("enrich", "detect", "drain", "otlp", "otlp-in", "summary", "lemon")
 DEFAULT = sorted(name for name, service in SERVICES.items() if "profiles" not in service)
 OWN = sorted(name for name, service in SERVICES.items() if "build" in service)
 OTHERS = sorted(set(SERVICES) - set(OWN))
@@ -57,7 +57,7 @@ def stage_of(service: dict[str, Any]) -> str:
 
 
 def test_everything_that_a_complete_cluster_needs_starts_by_default() -> None:
-    assert {"nats", "bus-init", "fleet", "receiver", *PROCESSORS} <= set(DEFAULT)
+    assert {"nats", "bus-init", "fleet", "receiver", "console", *PROCESSORS} <= set(DEFAULT)
     assert len(AGENTS) >= 3
     assert set(AGENTS) <= set(DEFAULT)
 
@@ -125,7 +125,7 @@ def test_a_service_says_whether_it_is_healthy(name: str) -> None:
 
 
 def test_what_the_health_check_of_the_python_image_asks_is_listening() -> None:
-    for name in (*PROCESSORS, "otlp-collector", "fleet"):
+    for name in (*PROCESSORS, "console", "otlp-collector", "fleet"):
         assert '["healthy", "9464"]' in stage_of(SERVICES[name])
         assert any(word.endswith("0.0.0.0:9464") for word in SERVICES[name]["command"]), name
 
@@ -142,7 +142,7 @@ def test_ports_are_open_to_this_machine_only() -> None:
 
 
 def test_processors_wait_for_the_streams() -> None:
-    for name in (*PROCESSORS, "fleet", *AGENTS):
+    for name in (*PROCESSORS, "console", "fleet", *AGENTS):
         assert SERVICES[name]["depends_on"]["bus-init"]["condition"] == "service_completed_successfully", name
     assert SERVICES["bus-init"]["depends_on"]["nats"]["condition"] == "service_healthy"
     assert SERVICES["bus-init"]["restart"] == "on-failure"
@@ -193,9 +193,14 @@ def test_prometheus_and_grafana_read_what_is_given_to_them() -> None:
     for pipeline in collector["service"]["pipelines"].values():
         for part in ("receivers", "processors", "exporters"):
             assert set(pipeline[part]) <= set(collector[part])
-    dashboard = json.loads((DOCKER / "grafana/dashboards/fleet.json").read_text())
     datasource = yaml.safe_load((DOCKER / "grafana/datasource.yaml").read_text())["datasources"][0]
-    assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {datasource["uid"]}
+    mounted = {config["target"] for config in SERVICES["grafana"]["configs"]}
+    for path in (DOCKER / "grafana/dashboards").glob("*.json"):
+        panels = json.loads(path.read_text())["panels"]
+        assert {panel["datasource"]["uid"] for panel in panels} == {datasource["uid"]}
+        assert f"/etc/grafana/dashboards/{path.name}" in mounted
+    rules = {f"/etc/prometheus/{name}" for name in prometheus["rule_files"]}
+    assert rules <= {config["target"] for config in SERVICES["prometheus"]["configs"]}
 
 
 def test_the_build_context_holds_what_the_images_copy() -> None:

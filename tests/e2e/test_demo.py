@@ -76,6 +76,7 @@ def test_three_faults_are_found_and_answered_and_every_point_arrives(real_agents
     assert (counts["samples_lost"], counts["points_received"]) == (0, counts["points_expected"])
     assert counts["points_expected"] > 50_000
     assert counts["logs_received"] == counts["logs_expected"] >= 7
+    assert counts["spans_received"] >= 3 * len(report["faults"])
     for words in (f"SEED={report['seed']}", "$ heeler why node", "$ heeler why job", "alert_after_s", "kill -9"):
         assert words in text
     victim = f"node {thermal['node']}: 1 open finding"

@@ -89,6 +89,13 @@ def test_a_finding_that_no_fault_explains_is_a_problem_and_so_is_one_opened_twic
     assert strangers([THERMAL], [LAG, update, update]) == []
 
 
+def test_a_job_that_hangs_since_it_has_lost_a_gpu_is_explained_and_another_is_not() -> None:
+    hangs = [finding("hang", fid=f"f{job}", job_id=str(job)) for job in (7, 8)]
+    assert strangers([{**LOST, "job_id": "7"}], hangs) == ["unexplained finding f8: words"]
+    assert strangers([LOST], hangs[:1]) == ["unexplained finding f7: words"]
+    assert strangers([{**THERMAL, "job_id": "7"}], hangs[:1]) == ["unexplained finding f7: words"]
+
+
 def test_every_metric_with_too_few_or_too_many_points_is_named() -> None:
     exported = Exported(Counter({"hw.power": 80, "hw.energy": 8, "logs": 2}), Counter({"hw.power": 80, "hw.energy": 7}))
     assert exported.differences() == ["hw.energy: 7 of 8", "logs: 0 of 2"]
