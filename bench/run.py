@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other, so that none disturbs another. About nine minutes.
+"""All benchmarks, one after the other, so that none disturbs another. About twelve minutes.
 
 Each prints its own table and, as its last line, JSON.
 """
@@ -16,7 +16,10 @@ BENCHMARKS = (
     ("ten checks in front of a job beside GCM", "health.py"),
     ("from the kernel log to the bus", "kmsg.py"),
     ("fault, finding, action", "latency.py"),
+    ("from an XID 79 to the command that drains its node", "drain_latency.py"),
     ("all jobs of a cluster beside GCM's squeue", "squeue.py"),
+    ("how often slurmctld is asked as the cluster grows", "slurmctld.py"),
+    ("the web page with 12,500 nodes", "console.py"),
 )
 
 
