@@ -7,7 +7,7 @@ export GOTOOLCHAIN := local
 # NVML's header marks old calls as deprecated; the bindings name them all.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
-.PHONY: help setup demo packages test test-py test-go lint fmt types gen gen-check check bench soak device-check clean
+.PHONY: help setup demo packages test test-py test-go lint fmt types gen gen-check check bench bench-detect soak device-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ setup: ## Set up .venv, bin/heeler-agent and bin/nats-server; does only what is 
 demo: setup ## A cluster on this machine: faults are injected and the story is told (DEMO=once, FAULTS=none, NODES=64, SEED=1)
 	@$(PY) -m heeler.sim.demo
 
-packages: setup ## .deb and .rpm of the node agent, for amd64 and arm64, into dist/
+packages: setup ## .deb and .rpm of heeler-agent, heeler-health and heeler-slurm, into dist/
 	@deploy/packages/build.sh
 
 test: setup ## All tests that can run here
@@ -43,21 +43,28 @@ fmt: setup ## Format Python and Go
 	@.venv/bin/ruff check -q --fix-only $(PYTHON_DIRS); .venv/bin/ruff format -q $(PYTHON_DIRS)
 	@command -v gofmt >/dev/null && gofmt -w agent-go schemas/go || true
 
-gen: setup ## Write the files that follow from schemas/ and from the table of health checks
+gen: setup ## Write the files and pages that follow from schemas/ and from the table of health checks
 	@$(PY) schemas/tools/gen.py
 	@$(PY) schemas/tools/vectors.py
+	@$(PY) schemas/tools/subject_page.py
 	@PYTHONPATH=agents:processors:schemas/python $(PY) -m heeler.health.reference docs/health-checks.md
+	@PYTHONPATH=agents:processors:schemas/python $(PY) schemas/tools/parity.py
 	@deploy/dev/gen-go.sh
 
 gen-check: setup ## Fail where a generated file is not what the sources say
-	@rm -rf build/schemas && cp -R schemas build/schemas
+	@rm -rf build/gen && mkdir -p build/gen && cp -R schemas docs build/gen
 	@$(MAKE) -s gen
-	@diff -r -q -x __pycache__ build/schemas schemas || { echo "make gen changes these: commit its result"; exit 1; }
+	@for dir in schemas docs; do diff -r -q -x __pycache__ build/gen/$$dir $$dir || bad=1; done; [ -z "$$bad" ] || \
+		{ echo "make gen changes these: commit its result"; exit 1; }
+	@PYTHONPATH=agents:processors:schemas/python $(PY) schemas/tools/parity.py --check
 
 check: lint types gen-check test ## What CI runs
 
 bench: setup ## Measure, side by side, and print ratios
 	@$(PY) bench/run.py
+
+bench-detect: setup ## The score board of detection: faults, traps, healthy GPU-hours, beside other ways (an hour)
+	@$(PY) bench/detection.py $(ARGS)
 
 soak: setup ## Ten minutes of faults for one agent: nothing may grow
 	@$(PY) bench/soak.py
