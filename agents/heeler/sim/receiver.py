@@ -29,13 +29,24 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as traces_grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AGGREGATION_TEMPORALITY_CUMULATIVE,
+    DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 MESSAGES: Mapping[str, Any] = {
     "metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse, "rejected_data_points"),
     "logs": (ExportLogsServiceRequest, ExportLogsServiceResponse, "rejected_log_records"),
+    "traces": (ExportTraceServiceRequest, ExportTraceServiceResponse, "rejected_spans"),
 }
+COUNTED: Mapping[str, str] = {"metrics": "points", "logs": "logs", "traces": "spans"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,13 @@ def attributes(pairs: Any) -> dict[str, Any]:
 
 
 def tally(signal_: str, request: Any) -> Counter[str]:
-    """Return how many points of each metric a request has; of logs, how many records, under an empty name."""
+    """Return how many points of each metric a request has; of logs and traces, how many, under an empty name.
+
+    A point without a value says that its series has ended, and is none.
+    """
+    if signal_ == "traces":
+        spans = (scope for resource in request.resource_spans for scope in resource.scope_spans)
+        return Counter({"": sum(len(scope.spans) for scope in spans)})
     if signal_ == "logs":
         scopes = (scope for resource in request.resource_logs for scope in resource.scope_logs)
         return Counter({"": sum(len(scope.log_records) for scope in scopes)})
@@ -98,18 +115,24 @@ def tally(signal_: str, request: Any) -> Counter[str]:
     for resource in request.resource_metrics:
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                found[metric.name] += len(getattr(metric, metric.WhichOneof("data")).data_points)
+                points = getattr(metric, metric.WhichOneof("data")).data_points
+                found[metric.name] += sum(not point.flags & DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK for point in points)
     return found
 
 
 def read(signal_: str, request: Any, every: int = 1, turn: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the points or records of a request as flat maps: all records, one point of each metric in `every`."""
+    """Yield what is in a request as flat maps: all records and spans, one point of each metric in `every`."""
     if signal_ == "metrics":
         for resource in request.resource_metrics:
             about = attributes(resource.resource.attributes)
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
                     yield from _points(metric, about, every, turn)
+        return
+    if signal_ == "traces":
+        for resource in request.resource_spans:
+            about = attributes(resource.resource.attributes)
+            yield from (_span(span, about) for scope in resource.scope_spans for span in scope.spans)
         return
     for resource in request.resource_logs:
         about = attributes(resource.resource.attributes)
@@ -120,9 +143,26 @@ def read(signal_: str, request: Any, every: int = 1, turn: int = 0) -> Iterator[
                     "severity": record.severity_number,
                     "body": plain(record.body),
                     "ts": record.time_unix_nano,
+                    "trace_id": record.trace_id.hex(),
+                    "span_id": record.span_id.hex(),
                     "attributes": attributes(record.attributes),
                     "resource": about,
                 }
+
+
+def _span(span: Any, resource: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "span": span.name,
+        "trace_id": span.trace_id.hex(),
+        "span_id": span.span_id.hex(),
+        "parent_span_id": span.parent_span_id.hex(),
+        "start_ts": span.start_time_unix_nano,
+        "ts": span.end_time_unix_nano,
+        "links": [{"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex()} for link in span.links],
+        "error": span.status.message if span.status.code == Status.STATUS_CODE_ERROR else None,
+        "attributes": attributes(span.attributes),
+        "resource": resource,
+    }
 
 
 def _points(metric: Any, resource: dict[str, Any], every: int, turn: int) -> Iterator[dict[str, Any]]:
@@ -141,6 +181,7 @@ def _points(metric: Any, resource: dict[str, Any], every: int, turn: int) -> Ite
             "start_ts": point.start_time_unix_nano,
             "attributes": attributes(point.attributes),
             "resource": resource,
+            "ended": bool(point.flags & DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK),
         }
 
 
@@ -148,24 +189,40 @@ def faults(item: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with a point or record by the rules that every one must keep."""
     about = item["attributes"]
     found = [f"attribute {key} is empty" for key, value in about.items() if value in (None, "", [], {})]
-    found += [f"no {key}" for key in ("host.name", "heeler.cluster") if "metric" in item and key not in about]
+    # What Slurm tells is of a cluster, an account or a file system, and not of a node.
+    whose = ("heeler.cluster",) if "heeler.slurm.feed" in about else ("host.name", "heeler.cluster")
+    found += [f"no {key}" for key in whose if "metric" in item and key not in about]
     if not item["ts"]:
         found.append("no time")
+    if "span" in item:
+        return [*found, *_span_faults(item)]
     if "metric" not in item:
         return [*found, *(["no body"] if not item["body"] else [])]
     if item["metric"].startswith(("hw.", "heeler.gpu.")) and not (about.get("hw.id") and about.get("hw.type")):
         found.append("no hw.id or hw.type")
-    if item["value"] is None or not item["unit"]:
+    if (item["value"] is None) != item.get("ended", False) or not item["unit"]:
         found.append("no value or unit")
     if item["kind"] != "gauge" and not item["cumulative"]:
         found.append("not cumulative")
-    if item["kind"] != "gauge" and not 0 < item["start_ts"] <= item["ts"]:
+    if item["kind"] != "gauge" and not item.get("ended") and not 0 < item["start_ts"] <= item["ts"]:
         found.append("start time")
     return found
 
 
+def _span_faults(span: Mapping[str, Any]) -> list[str]:
+    names = {span["trace_id"]: 16, span["span_id"]: 8, **{link["trace_id"]: 16 for link in span["links"]}}
+    found = [f"id {name!r}" for name, size in names.items() if len(name) != 2 * size or not int(name, 16)]
+    if span["parent_span_id"] == span["span_id"]:
+        found.append("its own parent")
+    if not span["span"] or not 0 < span["start_ts"] <= span["ts"]:
+        found.append("no name, or ends before it begins")
+    return found
+
+
 class Receiver:
-    """Listens on 127.0.0.1, or `host`. What it takes is in ``counts``, and in ``points`` and ``logs`` if it keeps them.
+    """Listens on 127.0.0.1, or `host`.
+
+    What it takes is in ``counts``, and in ``points``, ``logs`` and ``spans`` if it keeps them.
 
     Everything is counted. With ``check_every`` one point of each metric in so many is looked at, each in its turn:
     a look costs ten times a count.
@@ -190,6 +247,7 @@ class Receiver:
         self.http_gzip = http_gzip
         self.points: list[dict[str, Any]] = []
         self.logs: list[dict[str, Any]] = []
+        self.spans: list[dict[str, Any]] = []
         self.arrivals: list[Arrival] = []
         self.counts: Counter[str] = Counter()
         self.metrics: Counter[str] = Counter()
@@ -199,6 +257,7 @@ class Receiver:
         self._grpc = grpc.server(ThreadPoolExecutor(8), options=(("grpc.max_receive_message_length", max_grpc_bytes),))
         metrics_grpc.add_MetricsServiceServicer_to_server(_MetricsService(self), self._grpc)  # type: ignore[no-untyped-call]
         logs_grpc.add_LogsServiceServicer_to_server(_LogsService(self), self._grpc)  # type: ignore[no-untyped-call]
+        traces_grpc.add_TraceServiceServicer_to_server(_TraceService(self), self._grpc)  # type: ignore[no-untyped-call]
         self._host = host
         self._http = _HttpServer((host, http_port), self)
         address = f"{host}:{grpc_port}"
@@ -237,9 +296,9 @@ class Receiver:
         self._http.server_close()
 
     def summary(self) -> dict[str, Any]:
-        """Return the counts: points, logs, requests, faults, and points by metric."""
+        """Return the counts: points, logs, spans, requests, faults, and points by metric."""
         with self._lock:
-            return {"points": 0, "logs": 0, "faults": 0, **self.counts, "metrics": dict(self.metrics)}
+            return {"points": 0, "logs": 0, "spans": 0, "faults": 0, **self.counts, "metrics": dict(self.metrics)}
 
     def take(self, arrival: Arrival, request: Any) -> Answer:
         """Count and keep a request, unless the answer refuses it."""
@@ -256,7 +315,7 @@ class Receiver:
             counted = tally(arrival.signal, request)
             items = list(read(arrival.signal, request, self._every, turn))
             with self._lock:
-                self.counts["points" if arrival.signal == "metrics" else "logs"] += counted.total()
+                self.counts[COUNTED[arrival.signal]] += counted.total()
                 self.metrics.update({name: count for name, count in counted.items() if name})
                 for item in items:
                     self._look(item)
@@ -268,7 +327,7 @@ class Receiver:
             self.counts["faults"] += 1
             item = {**item, "faults": wrong}
         if self._keep:
-            (self.points if "metric" in item else self.logs).append(item)
+            (self.points if "metric" in item else self.spans if "span" in item else self.logs).append(item)
         if self._out is not None:
             self._out.write(json.dumps(item, default=str) + "\n")
 
@@ -295,6 +354,11 @@ class _MetricsService(_Service, metrics_grpc.MetricsServiceServicer):
 class _LogsService(_Service, logs_grpc.LogsServiceServicer):
     def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - the service's name for it
         return self._export("logs", request, context)
+
+
+class _TraceService(_Service, traces_grpc.TraceServiceServicer):
+    def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - the service's name for it
+        return self._export("traces", request, context)
 
 
 def respond(signal_: str, answer: Answer) -> Any:

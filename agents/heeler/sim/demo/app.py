@@ -76,7 +76,7 @@ class Demo:
             self.told = True
             if not self.settings.once:
                 self._summary(director)
-                self.screen.line("the cluster keeps running; Ctrl-C ends it", "head")
+                self._look()
                 await asyncio.Event().wait()
             await asyncio.sleep(2.0)
         finally:
@@ -91,6 +91,19 @@ class Demo:
             one = verdict.answer(label, director.watch.findings, director.watch.actions)
             times = f"finding after {_after(one.finding_s)}, the drainer's word after {_after(one.action_s)}"
             self.screen.line(f"{label['kind']} on {label['node']}: {times}", "good")
+
+    def _look(self) -> None:
+        """Say how to look at what runs now."""
+        self.screen.line(
+            "the cluster keeps running; Ctrl-C ends it. Look at it in a browser, or in another terminal:", "head"
+        )
+        bin_dir = self.tools.python.parent
+        for line in (
+            self.cluster.page_url(),
+            f"export HEELER_NATS_URL={self.cluster.url} HEELER_CLUSTER={self.settings.cluster} PATH={bin_dir}:$PATH",
+            "heeler top",
+        ):
+            self.screen.line(f"    {line}", stamp=False)
 
     async def _why(self, director: Director) -> None:
         """End the story with the answers that people get."""
@@ -156,10 +169,11 @@ class Demo:
                 "sample_twins": passage.twins,
                 "findings": len(opened),
                 "actions": len(watch.actions),
-                "points_expected": sum(exported.expected.values()) - exported.expected["logs"],
-                "points_received": sum(exported.received.values()) - exported.received["logs"],
+                "points_expected": exported.points(exported.expected),
+                "points_received": exported.points(exported.received),
                 "logs_expected": exported.expected["logs"],
                 "logs_received": exported.received["logs"],
+                "spans_received": exported.received["spans"],
             },
             "cpu_s": {name: round(used, 2) for name, used in director.cpu_s.items()},
             "problems": problems,

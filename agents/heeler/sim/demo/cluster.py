@@ -16,7 +16,7 @@ from heeler.sim.fleet import make_fleet, stream
 
 STORE_SCALE = 0.004  # of every stream's max_bytes: a few hundred MiB in all
 DETECTORS = ("detect-1", "detect-2")
-PROCESSORS = ("enrich", *DETECTORS, "drain", "otlp")
+PROCESSORS = ("enrich", *DETECTORS, "drain", "summary", "otlp", "console")
 RECEIVER = "receiver"
 FLEET, FEED = "sim", "slurm-feed"
 
@@ -83,14 +83,26 @@ class Cluster:
                 await self.supervisor.start(name, command)
             for name in PROCESSORS:
                 await self.supervisor.logged(name, "endpoint", timeout_s=40.0)
+        await self.supervisor.logged("console", "serving")
+        self.screen.line(f"a web page of it: {self.page_url()}", "head")
+
+    def page_url(self) -> str:
+        """Return where the console serves its page, as it has said."""
+        log = self.supervisor.children["console"].log.read_text(errors="replace")
+        line = next(line for line in log.splitlines() if '"serving"' in line)
+        return str(json.loads(line)["url"])
 
     def processor_tables(self, program: str) -> dict[str, Any]:
         """Return the configuration of a processor: the demo's thresholds where there are some."""
         tables: dict[str, Any] = thresholds(program)
         tables["bus"] = {"servers": [self.url], "cluster": self.settings.cluster}
         tables["log"] = {"format": "json"}
+        if program == "console":
+            tables["console"] = {"listen": "127.0.0.1:0"}
         if program == "otlp":
-            tables["otlp"] = {"sinks": [{"kind": "otlp", "endpoint": self.receiver["grpc"]}]}
+            # Quick, and everything: what people look at here is over in minutes.
+            quick = {"every_s": 0.0, "metrics": ["all"]}
+            tables["otlp"] = {**quick, "sinks": [{"kind": "otlp", "endpoint": self.receiver["grpc"]}]}
         return tables
 
     async def start_fleet(self) -> None:

@@ -159,9 +159,9 @@ class Director:
     async def _receive(self) -> None:
         """Ask the sink what it has."""
         counts, exported = await self._counts(), self.watch.exported
-        agents = ("heeler.agent", "heeler.collector")
-        received = {name: count for name, count in counts["metrics"].items() if not name.startswith(agents)}
-        exported.received = Counter({**received, "logs": counts["logs"]})
+        overtaken = ("heeler.agent", "heeler.collector", "heeler.slurm")  # by the next before they are exported
+        received = {name: count for name, count in counts["metrics"].items() if not name.startswith(overtaken)}
+        exported.received = Counter({**received, "logs": counts["logs"], "spans": counts["spans"]})
         exported.faulty = counts["faults"]
 
 

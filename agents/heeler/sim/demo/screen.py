@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
+from heeler.cli.common import safe
+
 try:
     from rich.console import Console
     from rich.text import Text
@@ -45,7 +47,7 @@ class Screen:
         """Write one line."""
         words = f"{self.clock()}  {text}" if stamp else text
         # What comes from nodes is shown, never obeyed: no control characters reach the terminal.
-        words = "".join(ch if ch.isprintable() else "?" for ch in words)
+        words = safe(words)
         if self._console is not None:
             self._console.print(Text(words, style=STYLES[style]))
         else:

@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Exported:
-    """What should have reached the sink, and what did: metric name (or "logs") -> count."""
+    """What should have reached the sink, and what did: metric name ("logs", "spans") -> count."""
 
     expected: Counter[str] = field(default_factory=Counter)
     received: Counter[str] = field(default_factory=Counter)
@@ -65,6 +65,11 @@ class Exported:
         for points in made:
             for metric, values in points.columns:
                 self.expected[metric.name] += len(values) - values.count(None)
+
+    @staticmethod
+    def points(counted: Counter[str]) -> int:
+        """Return how many of these are points."""
+        return counted.total() - counted["logs"] - counted["spans"]
 
     def differences(self) -> list[str]:
         """Return every metric of which the sink has fewer or more points than were published."""
@@ -100,6 +105,12 @@ def names(label: Label, finding: Mapping[str, Any]) -> bool:
     return finding["kind"] in kinds and concerns(label, finding)
 
 
+def follows(label: Label, finding: Mapping[str, Any]) -> bool:
+    """Say whether a finding is of what a fault leads to: a job that has lost a GPU hangs, seconds later."""
+    lost = label["kind"] == "gpu_lost" and finding["kind"] == "hang"
+    return bool(lost and label.get("job_id") and finding["entity"].get("job_id") == label["job_id"])
+
+
 def answer(label: Label, findings: Iterable[Inbound], actions: Iterable[Inbound]) -> Answer:
     """Return how a fault was answered: its first finding, and the drainer's first right word on it."""
     opened = [f for f in findings if f.data["state"] != "closed" and names(label, f.data)]
@@ -131,7 +142,7 @@ def strangers(labels: Sequence[Label], findings: Iterable[Inbound]) -> list[str]
     problems = [
         f"unexplained finding {data['id']}: {data['summary']}"
         for data in opened
-        if not any(concerns(label, data) for label in labels)
+        if not any(concerns(label, data) or follows(label, data) for label in labels)
     ]
     twice = [fid for fid, count in Counter(data["id"] for data in opened).items() if count > 1]
     return problems + [f"finding {fid} was opened more than once" for fid in twice]

@@ -9,6 +9,7 @@ from typing import Any
 from heeler.bus import Bus, Consumer, ConsumerSpec, Delivery
 from heeler.engine import Inbound, Refused, intake
 from heeler.otlp.map import METRICS
+from heeler.otlp.traces import TRACES
 from heeler.sim.demo.verdict import Exported, Passage
 
 # Stream -> the kinds that are read from it.
@@ -19,7 +20,7 @@ FOLLOWED = {
     "JOBSAMPLES": ("job.sample.*.*",),
     "SAMPLES": ("gpu.sample.*", "ib.sample.*", "host.sample.*", "switch.sample.*"),
 }
-# Every message of these is one in the sink. An AgentStatus may be overtaken by the next before it is exported.
+# Every message of these is one in the sink. Those of AGENTS may be overtaken by the next before they are exported.
 COUNTED = frozenset(("JobSample", "IbSample", "HostSample", "SwitchSample"))
 LOGGED = frozenset(("Finding", "DrainAction", "JobKernelEvent"))
 
@@ -81,6 +82,7 @@ class Watch:
             self.exported.expect(METRICS[message.kind](message.data))
         elif message.kind in LOGGED:
             self.exported.expected["logs"] += 1
+            self.exported.expected["spans"] += len(TRACES[message.kind](message.data, message.ts_ns))
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something holds of what was seen; False when it takes too long."""
