@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 from natsserver import NatsServer
-from waiting import until_sync
+from waiting import status, until_sync
 
 from heeler.bus import Bus, encode, subjects
 from heeler.engine import capture
@@ -262,8 +262,7 @@ def test_a_processor_ends_in_order_on_sigterm_and_serves_its_health(
             time.sleep(0.05)
         line = next(line for line in (tmp_path / "log").read_text().splitlines() if '"endpoint"' in line)
         base = f"http://127.0.0.1:{json.loads(line)['port']}"
-        with urlopen(f"{base}/healthz", timeout=5) as answer:
-            assert answer.read() == b"ok\n"
+        until_sync(lambda: status(f"{base}/healthz") == 200, "on the bus", 30)
         with urlopen(f"{base}/metrics", timeout=5) as answer:
             assert f'heeler_bus_connected{{process="{name}"}} 1' in answer.read().decode()
         process.send_signal(signal.SIGTERM)

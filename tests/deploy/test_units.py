@@ -16,7 +16,7 @@ import pytest
 from natsserver import NatsServer, free_port
 from needs import need
 from units import FOLDER, env_of, keys_of, start_of
-from waiting import until_sync
+from waiting import status, until_sync
 
 from heeler.cli.run import PROGRAMS
 from heeler.engine.process import Program
@@ -133,11 +133,7 @@ def test_each_processor_starts_as_its_service_says(nats_server: NatsServer, tmp_
 
             def healthy(process: subprocess.Popen[bytes] = process, url: str = url) -> bool:
                 assert process.poll() is None
-                try:
-                    with urllib.request.urlopen(f"{url}/healthz", timeout=5) as answer:
-                        return bool(answer.status == 200)
-                except OSError:
-                    return False
+                return status(f"{url}/healthz") == 200
 
             until_sync(healthy, f"{name}: {(tmp_path / f'{name}.log').read_text()}", 90)
             with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:

@@ -5,6 +5,8 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from heeler.bus import Bus, Consumer, ConsumerSpec, Delivery
 from heeler.bus.consumer import Handler
@@ -31,6 +33,18 @@ def until_sync(condition: Callable[[], bool], what: str = "", timeout_s: float =
     while not condition():
         assert time.monotonic() < end, f"waited {timeout_s} s in vain: {what}"
         time.sleep(0.01)
+
+
+def status(url: str) -> int:
+    """Return the HTTP status of a page, 0 while nobody answers."""
+    try:
+        with urlopen(url, timeout=5) as answer:
+            return int(answer.status)
+    except HTTPError as err:
+        with err:
+            return err.code
+    except OSError:
+        return 0
 
 
 class Reader:

@@ -108,28 +108,37 @@ async def _serve(
     stop: asyncio.Event,
     on_bus: Callable[[Bus], None],
 ) -> None:
-    instance = instance_name()
     structlog.contextvars.bind_contextvars(process=program.name)
+    context: Context | None = None
+    endpoint = Endpoint(program.name, lambda: _metrics(context))
+    try:
+        if listen:  # before there is a bus: an outage of it is what somebody would look for here
+            await _listen(endpoint, listen)
+        bus = await _connect(program, settings, stop)
+        if bus is None:
+            return
+        on_bus(bus)
+        context = Context(bus, settings, instance_name(), stop)
+        try:
+            await program.main(context)
+        finally:
+            await bus.close()
+    finally:
+        await endpoint.stop()
+    log.info("stopped")
+
+
+async def _connect(program: Program, settings: Mapping[str, Any], stop: asyncio.Event) -> Bus | None:
+    """Connect for as long as it takes; None when told to stop before."""
     name = f"heeler-{program.name}" if program.connection is None else program.connection(settings)
     connecting = asyncio.create_task(Bus.connect(settings["bus"], name))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
         connecting.cancel()
-        return
+        return None
     stopping.cancel()
-    bus = connecting.result()
-    on_bus(bus)
-    context = Context(bus, settings, instance, stop)
-    endpoint = Endpoint(program.name, lambda: _metrics(context))
-    try:
-        if listen:
-            await _listen(endpoint, listen)
-        await program.main(context)
-    finally:
-        await endpoint.stop()
-        await bus.close()
-    log.info("stopped")
+    return connecting.result()
 
 
 async def _listen(endpoint: Endpoint, listen: str) -> None:
@@ -139,7 +148,9 @@ async def _listen(endpoint: Endpoint, listen: str) -> None:
         raise BusError(f"can't listen at {listen}: {err}") from err
 
 
-def _metrics(context: Context) -> dict[str, float]:
+def _metrics(context: Context | None) -> dict[str, float]:
+    if context is None:
+        return {"bus_connected": 0.0}
     found: dict[str, float] = {"bus_connected": float(context.bus.client.is_connected)}
     for read in context.metrics.values():
         found.update(read())
