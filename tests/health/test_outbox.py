@@ -7,6 +7,7 @@ import msgpack
 import pytest
 
 from heeler.bus import decode
+from heeler.health import outbox
 from heeler.health.judging import Result
 from heeler.health.letters import About, letters
 from heeler.health.model import Check, Evidence, Job, Phase, Probe, bad, ok
@@ -79,6 +80,17 @@ def test_the_oldest_results_go_first_and_what_tells_of_jobs_last(tmp_path: Path)
     assert left[0] == "PrologEvent.1"
     assert left[-1] == "PrologEvent.2"
     assert "HealthRun.north.n1.boot.r0.0" not in left
+
+
+def test_of_very_many_only_some_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MAX_DROPPED", 4)
+    for number in range(20):
+        (tmp_path / f"{number:020d}-1-0001-HealthRun.msg").touch()
+    (tmp_path / ".hidden.msg").touch()
+    box = Outbox(tmp_path, max_files=10)
+    assert [box.put([prolog(str(job))]) for job in range(5)] == [4, 4, 4, 1, 1]
+    assert len(list(tmp_path.glob("[0-9]*.msg"))) == 11
+    assert (tmp_path / ".hidden.msg").exists()
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:

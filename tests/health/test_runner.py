@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,6 +44,32 @@ def test_a_probe_gets_the_settings_of_all_its_checks() -> None:
 
     found = run_probes({"p": (Probe("p", read), ["a", "b"])}, CONTEXT, time.monotonic() + 5)
     assert found["p"].facts == ["a", "b"]
+
+
+def test_a_library_is_imported_once_and_where_it_is_absent_the_probe_says_so(tmp_path: Path) -> None:
+    code = """
+import sys, time
+from heeler.health.model import Case, Context, Phase, Probe
+from heeler.health.runner import run_probes
+
+def read(_context, _asked):
+    import slow
+    return slow.PID
+
+def missing(_context, _asked):
+    import absent
+
+probes = [Probe("a", read, library="slow"), Probe("b", read, library="slow"), Probe("c", missing, library="absent")]
+asked = {one.name: (one, []) for one in probes}
+found = run_probes(asked, Context(Case(Phase.APP, "n1", 0)), time.monotonic() + 60)
+assert found["a"].facts == found["b"].facts == sys.modules["slow"].PID, found
+print(found["c"].facts.why)
+"""
+    (tmp_path / "slow.py").write_text("import os\nPID = os.getpid()\n")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ModuleNotFoundError: No module named 'absent'\n"
 
 
 def test_large_facts_come_whole() -> None:

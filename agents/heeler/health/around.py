@@ -16,7 +16,7 @@ from heeler.health import gpu_map, held
 from heeler.health.breaker import Breaker
 from heeler.health.epilog import Cleared, clear
 from heeler.health.gpu_processes import PROCESSES
-from heeler.health.gpu_read import GPUS, is_divided, uuids_by_minor
+from heeler.health.gpu_read import GPUS, NVML, is_divided, uuids_by_minor
 from heeler.health.judging import Result
 from heeler.health.model import Case, Context, Job, Outcome, Phase, Probe, ProbeError, Unread
 from heeler.health.origin import Origin, next_seq
@@ -33,7 +33,7 @@ CHECKS_S = 2.0  # that are left for checks at least
 
 def read_minors(_context: Context, _asked: Sequence[Any]) -> dict[int, str]:
     """Return minor -> UUID by NVML; empty on a node with divided GPUs, whose devices Slurm numbers otherwise."""
-    import pynvml as nvml  # noqa: PLC0415 - only the child needs it
+    import pynvml as nvml  # noqa: PLC0415 - most commands need none
 
     try:
         nvml.nvmlInit()
@@ -57,7 +57,7 @@ def _divided(nvml: Any, handle: Any) -> bool:
         return False
 
 
-MINORS = Probe("gpu_minors", read_minors, timeout_s=5.0)
+MINORS = Probe("gpu_minors", read_minors, timeout_s=5.0, library=NVML)
 
 
 def event_letter(origin: Origin, event: str, job: Job, ts_ns: int, seq: int) -> Letter:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from heeler.health.gpu_map import job_gpus
-from heeler.health.gpu_read import no_nvml
+from heeler.health.gpu_read import NVML, no_nvml
 from heeler.health.leftover import Process, is_service, read_process
 from heeler.health.model import (
     Case,
@@ -48,7 +48,7 @@ class MemorySettings:
 
 def read_gpu_processes(context: Context, asked: Sequence[Any]) -> dict[str, Any]:
     """Return GPUs with memory and the processes on them; waits a little while there is something that should go."""
-    import pynvml  # noqa: PLC0415 - only the child needs it
+    import pynvml  # noqa: PLC0415 - most commands need none
 
     try:
         pynvml.nvmlInit()
@@ -136,7 +136,7 @@ def _or_none(nvml: Any, call: Any, *arguments: Any) -> Any:
         return None
 
 
-PROCESSES = Probe("gpu_processes", read_gpu_processes, timeout_s=8.0)
+PROCESSES = Probe("gpu_processes", read_gpu_processes, timeout_s=8.0, library=NVML)
 
 
 def _processes(facts: Mapping[str, Any]) -> list[Process]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from heeler.health.model import Context, Probe, ProbeError
 
+NVML = "pynvml"
 SPARE_S = 0.5  # of the probe's time, for packing what was read
 HUNG, LOST, UNSUPPORTED, DENIED, RESET = "hung", "lost", "not_supported", "no_permission", "reset_required"
 
@@ -25,7 +26,7 @@ def read_gpus(context: Context, _asked: Sequence[Any]) -> dict[str, Any]:
     `errors` maps a value's name to why it is not there: lost, hung, not_supported, no_permission, reset_required,
     or NVML's words.
     """
-    import pynvml as nvml  # noqa: PLC0415 - only the child needs it
+    import pynvml as nvml  # noqa: PLC0415 - most commands need none
 
     until = time.monotonic() + max(context.timeout_s - SPARE_S, 0.2)
     top: dict[str, Any] = {}
@@ -237,7 +238,7 @@ READINGS: tuple[Reading, ...] = (
     ("recovery_action", _recovery),
 )
 
-GPUS = Probe("gpus", read_gpus, timeout_s=8.0)
+GPUS = Probe("gpus", read_gpus, timeout_s=8.0, library=NVML)
 
 
 def is_divided(facts: Mapping[str, Any]) -> bool:

@@ -151,11 +151,13 @@ class Probe:
     `read(context, asked)` runs in a forked child; `asked` are the settings of the chosen checks that use the probe, so
     that it reads what they need (mounts, services, devices). It returns plain values (maps, lists, texts, numbers) and
     raises ProbeError for what it can't read. Its timeout ends it with everything it has started.
+    A `library` that takes time to import is imported once, before the children of those that use it are forked.
     """
 
     name: str
     read: Callable[[Context, Sequence[Any]], Any]
     timeout_s: float = 10.0
+    library: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

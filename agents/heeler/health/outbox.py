@@ -5,9 +5,10 @@ and nothing else.
 """
 
 import contextlib
+import heapq
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import msgpack
 from heeler.bus import EncodeError, encode
 
 MAX_FILES = 10_000
+MAX_DROPPED = 1_000  # at once
 KEPT_LONGEST = "PrologEvent"  # dropped last
 
 
@@ -71,20 +73,16 @@ class Outbox:
             raise
 
     def _make_room(self) -> int:
-        """Remove the oldest letters above the limit: an agent that is gone must not cost the disk."""
-        names = sorted(_letters(self.folder))
-        spare = len(names) - self.max_files
-        if spare <= 0:
+        """Remove the oldest letters above the limit: an agent that is gone must not cost the disk.
+
+        Of very many a part at a time, more than a run leaves: a prolog has no time for all.
+        """
+        entries = os.listdir(self.folder)  # noqa: PTH208 - names, without a Path for each
+        if len(entries) <= self.max_files:
             return 0
-        names.sort(key=lambda name: KEPT_LONGEST in name)
-        for name in names[:spare]:
+        names = [name for name in entries if name.endswith(".msg") and name[0] != "."]
+        spare = min(len(names) - self.max_files, MAX_DROPPED)
+        for name in heapq.nsmallest(spare, names, key=lambda name: (KEPT_LONGEST in name, name)):
             with contextlib.suppress(OSError):
                 (self.folder / name).unlink()
-        return spare
-
-
-def _letters(folder: Path) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".msg") and not entry.name.startswith("."):
-                yield entry.name
+        return max(spare, 0)

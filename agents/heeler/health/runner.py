@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,6 +49,9 @@ def run_probes(asked: Mapping[str, tuple[Probe, Sequence[Any]]], context: Contex
     Never raises for what a probe does. Call it from a process with one thread: it forks.
     """
     started = time.monotonic_ns()
+    for library in {probe.library for probe, _ in asked.values() if probe.library}:
+        with contextlib.suppress(ImportError):  # the probe says so, which knows what it means
+            import_module(library)
     found: dict[str, Read] = {}
     children: dict[int, _Child] = {}
     with selectors.DefaultSelector() as selector:
