@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from consolekit import T0, S, finding, inbound, job_event, node_state, sample
+from consolekit import T0, S, finding, inbound, incident, job_event, node_state, sample
 
 from heeler.cli.keys import names
 from heeler.cli.top import Screen
@@ -43,6 +43,25 @@ def test_every_line_fits_whatever_others_wrote(view: str, width: int, height: in
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
     assert all(line.plain.isprintable() for line in lines)
+
+
+def test_findings_of_one_cause_are_one_line_until_they_are_asked_for() -> None:
+    some = [finding(f"f{n}", summary=f"port mlx5_0 of n{n} is down") for n in range(3)]
+    found = seen(
+        *(("Finding", one) for one in [*some, incident("i1", "f0", "f1", "f2"), finding("x", summary="other")])
+    )
+    lines = "\n".join(shown(Look("findings"), found, 140))
+    assert "is down" not in lines
+    assert "[3 findings] 3 nodes behind switch leaf1" in lines
+    assert "findings 1 of 2 by" in lines
+    open_ones = shown(Look("findings", unfold=True), found, 140)
+    first = next(at for at, line in enumerate(open_ones) if "[3 findings]" in line)
+    assert all("└ port mlx5_0 of" in line for line in open_ones[first + 1 : first + 4])
+    assert "[3 findings] 3 nodes" in "\n".join(shown(Look(), found, 140))
+    assert "findings 1 of 5 by" in open_ones[-1]
+    assert {row["id"]: row["incident"] for row in found["finding_rows"]} == {
+        "f0": "i1", "f1": "i1", "f2": "i1", "i1": None, "x": None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -80,6 +80,16 @@ def finding(name: str = "f1", at: float = 0, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def incident(name: str, *members: str, at: float = 0, **more: Any) -> dict[str, Any]:
+    """Return a finding of kind incident, with its members."""
+    found = finding(
+        name, at, kind="incident", cause="links_lost", advice="observe",
+        entity={"type": "switch", "places": ["switch leaf1"], "members": list(members), "nodes": ["n1", "n2", "n3"]},
+        summary="3 nodes behind switch leaf1 lost links within 4 s: the switch or its power.", **more,
+    )  # fmt: skip
+    return {key: value for key, value in found.items() if key not in ("node", "job_id")}
+
+
 def action(node: str = "n1", at: float = 0, **more: Any) -> dict[str, Any]:
     return {
         "v": 1, "cluster": "north", "id": f"a{at}", "node": node, "ts": T0 + int(at * S), "verdict": "proposed",

@@ -20,6 +20,7 @@ from heeler.console.overview import SORTS, Wanted, overview
 from heeler.console.watch import Watch
 
 LINES = 20  # of a table with --once
+SWITCHES = {"r": "reverse", "f": "unfold", "p": "paused", "h": "help", "?": "help"}  # keys and what they turn
 
 
 @click.command()
@@ -39,8 +40,8 @@ def top(**options: Any) -> None:
     """Show GPUs, nodes, jobs and open findings as they are now.
 
     ? is what is not known: not read, or too old to be true. Keys: q quits, Tab or 1 to 4 change the view (all,
-    findings, jobs, nodes), arrows and PgUp, PgDn, Home, End move, s sorts by the next column, r reverses, p pauses,
-    h helps. Exit status: 0 shown, 1 no bus, 2 wrong options.
+    findings, jobs, nodes), arrows and PgUp, PgDn, Home, End move, s sorts by the next column, r reverses, f shows the
+    findings that belong to an incident, p pauses, h helps. Exit status: 0 shown, 1 no bus, 2 wrong options.
     """
     wanted = Wanted(options["user"], options["partition"])
 
@@ -140,12 +141,8 @@ class Screen:
         elif key in ("s", "S") and look.view in SORTS:
             look.sort[look.view] = (look.sort.get(look.view, 0) + (1 if key == "s" else -1)) % len(SORTS[look.view])
             look.top = 0
-        elif key == "r":
-            look.reverse = not look.reverse
-        elif key == "p":
-            look.paused = not look.paused
-        elif key in ("h", "?"):
-            look.help = not look.help
+        elif key in SWITCHES:
+            setattr(look, SWITCHES[key], not getattr(look, SWITCHES[key]))
         self._again.set()
 
     def _view(self, view: str) -> None:

@@ -12,19 +12,21 @@ from rich.cells import set_cell_size
 from rich.text import Text
 
 from heeler.cli.common import safe
+from heeler.console.fold import folded
 from heeler.console.overview import SORTS, Row
 from heeler.console.words import short
 
 VIEWS = ("all", "findings", "jobs", "nodes")
 STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 SLURM_STYLES = {"down": "bold red", "drained": "yellow", "draining": "yellow"}
-KEYS = "h help  q quit  Tab or 1-4 view  arrows move  s sort  r reverse  p pause"
+KEYS = "h help  q quit  Tab or 1-4 view  arrows move  s sort  r reverse  f unfold  p pause"
 HELP = (
     ("q, Ctrl-C", "quit"),
     ("Tab, 1 2 3 4", "next view; all, findings, jobs, nodes"),
     ("Up, Down, k, j", "one line; PgUp, PgDn, b, Space: a page; Home, End, g, G: first, last"),
     ("s, S", "sort by the next column, or the one before"),
     ("r", "reverse the order"),
+    ("f", "show or hide the findings that belong to an incident"),
     ("p", "pause: the screen stands still, its ages do not"),
     ("h, ?", "this help"),
     ("", ""),
@@ -45,6 +47,7 @@ class Look:
     top: int = 0
     paused: bool = False
     help: bool = False
+    unfold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,12 @@ def _bad(row: Row) -> str:
     return "bold red" if row["gpus_bad"] else "yellow" if row["gpus_unknown"] else ""
 
 
+def _what(row: Row) -> str:
+    if row["members"]:
+        return f"[{row['members']} findings] {row['summary']}"
+    return f"└ {row['summary']}" if row["inside"] else str(row["summary"])
+
+
 def _gpus(row: Row) -> str:
     parts = [f"{row['gpus_bad']} bad"] if row["gpus_bad"] else []
     parts += [f"{row['gpus_unknown']} ?"] if row["gpus_unknown"] else []
@@ -122,7 +131,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("job", 9, 3, _text("job")),
         Column("kind", 14, 5, _text("kind")),
         Column("advice", 16, 6, lambda row: str(row["advice"]).replace("_", " ")),
-        Column("what", 0, 0, _text("summary"), style=_severity, least=36),
+        Column("what", 0, 0, _what, style=_severity, least=36),
     ),
     "jobs": (
         Column("job", 10, 0, _text("job"), style=_severity),
@@ -190,7 +199,8 @@ def table(name: str, rows: Sequence[Row], width: int, height: int, top: int = 0)
 def ordered(name: str, rows: Sequence[Row], look: Look) -> list[Row]:
     """Return rows in the order that was chosen."""
     found = sorted(rows, key=SORTS[name][look.sort.get(name, 0)][1])
-    return found[::-1] if look.reverse else found
+    found = found[::-1] if look.reverse else found
+    return list(folded(found, unfold=look.unfold)) if name == "findings" else found
 
 
 def header(seen: Mapping[str, Any], status: Status, width: int) -> list[Text]:
@@ -227,6 +237,7 @@ def screen(seen: Mapping[str, Any], status: Status, look: Look, width: int, heig
     width = max(20, width)
     lines = header(seen, status, width)
     room = height - len(lines) - 1
+    foot = KEYS
     if look.help:
         lines += [Text(fit(f"  {key:16} {about}", width)) for key, about in HELP][: max(0, room)]
     elif look.view == "all":
@@ -235,18 +246,16 @@ def screen(seen: Mapping[str, Any], status: Status, look: Look, width: int, heig
         rows = ordered(look.view, seen[f"{look.view[:-1]}_rows"], look)
         look.top = max(0, min(look.top, len(rows) - max(1, room - 1)))
         lines += table(look.view, rows, width, room, look.top)
+        foot = f"{_place(look, len(rows))}  {KEYS}"
     lines = lines[: height - 1]
     lines += [Text("")] * (height - 1 - len(lines))
-    return [*lines, Text(fit(_foot(seen, look), width), style="reverse")]
+    return [*lines, Text(fit(("PAUSED  " if look.paused else "") + foot, width), style="reverse")]
 
 
-def _foot(seen: Mapping[str, Any], look: Look) -> str:
-    paused = "PAUSED  " if look.paused else ""
-    if look.view == "all":
-        return f"{paused}{KEYS}"
-    rows = len(seen[f"{look.view[:-1]}_rows"])
+def _place(look: Look, rows: int) -> str:
+    """Return where in a view the person is."""
     order = SORTS[look.view][look.sort.get(look.view, 0)][0] + (" reversed" if look.reverse else "")
-    return f"{paused}{look.view} {min(look.top + 1, rows)} of {rows} by {order}  {KEYS}"
+    return f"{look.view} {min(look.top + 1, rows)} of {rows} by {order}"
 
 
 def _all(seen: Mapping[str, Any], width: int, room: int) -> list[Text]:

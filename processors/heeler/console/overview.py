@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heeler.console.fleet import FIRST_JOB, NO_CELL, ROW, STALE, STATE_NAMES
+from heeler.console.fold import incidents_of
 from heeler.console.frames import counts
 from heeler.console.model import SEVERITIES, Job, Model, node_state
 
@@ -74,8 +75,11 @@ def _sum(values: NDArray[np.float32]) -> float | None:
 
 def finding_rows(model: Model, now_ns: int) -> list[Row]:
     """Return the open findings, the worst first, then the newest."""
+    incidents = incidents_of(model.findings.values())
     rows = [
         {
+            "id": message["id"],
+            "incident": incidents.get(message["id"]),
             "severity": message["severity"],
             "age_s": _age(message["first_ts"], now_ns),
             "kind": message["kind"],
