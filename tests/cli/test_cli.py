@@ -11,6 +11,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from consolekit import finding, incident, publish
 from natsserver import NatsServer
 from waiting import status, until_sync
 
@@ -181,6 +182,14 @@ async def test_why_answers_and_knows_what_it_does_not_know(bus: Bus, nats_server
 
 
 @pytest.mark.bus
+async def test_why_tells_of_the_incident_that_a_finding_belongs_to(bus: Bus, nats_server: NatsServer) -> None:
+    await publish(bus, "Finding", finding("f1", incident="i1"), finding("f2", incident="i2"))
+    await publish(bus, "Finding", incident("i1", "f1"), incident("i2", "f2", state="closed", close_reason="over"))
+    told = heeler("why", "node", "n1", url=nats_server.url).stdout
+    assert told.count("not alone: 3 nodes behind switch leaf1 lost links within 4 s") == 1
+    assert "not alone" in heeler("why", "job", "81", url=nats_server.url).stdout
+
+
 async def test_why_finds_a_gpu_by_its_place_and_says_how_it_does(bus: Bus, nats_server: NatsServer) -> None:
     who = {"v": 1, "cluster": "c", "node": "n1", "ts": NOW, "boot": "b", "seq": 1}
     inventory = {**who, "digest": "d", "gpus": [{"uuid": "GPU-aaaa-1", "index": 0}, {"uuid": "GPU-aaaa-2", "index": 1}]}

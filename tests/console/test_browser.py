@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from consolekit import S, action, cluster_state, finding, job_event, node_state, publish, sample, serving
+from consolekit import S, action, cluster_state, finding, incident, job_event, node_state, publish, sample, serving
 from natsserver import NatsServer, free_port
 from needs import chromium, need
 from waiting import until
@@ -255,6 +255,33 @@ async def test_by_pointer_to_a_finding_its_plot_its_job_and_its_node(bus: Bus) -
         await seen.page.mouse.down()
         await seen.page.mouse.up()
         await seen.shows("h1", "node n")
+
+
+async def test_findings_of_one_cause_stand_under_their_incident(bus: Bus) -> None:
+    ports = [finding(f"p{n}", summary=f"port mlx5_0 of n0{n} is down", incident="i1") for n in range(3)]
+    ports[2].pop("incident")  # the incident lists it, and it has not been said again since
+    lone = finding("x", severity="info", summary="GPU 2 of n05 is slow")
+    cause = incident("i1", "p0", "p1", "p2")
+    await fill(bus)
+    await publish(bus, "Finding", *map(at, [*ports, lone, cause]))
+    async with serving(bus) as (url, _), browsing(url) as seen:
+        await seen.open("#/findings")
+        await seen.shows("main details summary", "3 findings of it")
+        assert not await seen.page.is_visible("text=port mlx5_0 of n01 is down")
+        assert await seen.page.is_visible("text=GPU 2 of n05 is slow")
+        await seen.page.focus("main details summary")
+        await seen.page.keyboard.press("Enter")
+        assert await seen.page.is_visible("text=port mlx5_0 of n01 is down")
+        await publish(bus, "Finding", at(cause | {"summary": "3 nodes lost links: leaf1 is dead"}, 0))
+        await seen.shows("main", "leaf1 is dead")
+        assert await seen.page.is_visible("text=port mlx5_0 of n01 is down")  # what was unfolded stays so
+        await seen.so("document.activeElement.tagName === 'SUMMARY'")
+        await seen.keep("incident-light")
+        await seen.page.click("main .findings a >> text=leaf1 is dead")
+        await seen.shows("main", "Its findings")
+        await seen.keep("incident-page-light")
+        await seen.page.click("main .findings a >> text=port mlx5_0 of n02 is down")
+        await seen.shows("main .facts", "leaf1 is dead")
 
 
 async def test_hostile_names_stay_text(bus: Bus) -> None:

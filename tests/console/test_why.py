@@ -35,6 +35,14 @@ def test_a_finding_is_told_with_its_evidence_and_numbers() -> None:
     assert "    evidence: clock_event_reasons: HW thermal slowdown" in lines
 
 
+def test_a_finding_with_others_of_one_cause_is_told_with_the_cause() -> None:
+    incident = finding(id="i1", kind="incident", summary="3 nodes behind switch leaf1 lost links within 4 s.")
+    facts = Facts(NOW, findings=[finding(incident="i1"), finding(id="f2")], incidents={"i1": incident})
+    lines = list(why.node("n3", facts))
+    assert lines.count("    not alone: 3 nodes behind switch leaf1 lost links within 4 s.") == 1
+    assert why.as_json(facts)["incidents"] == [incident]
+
+
 def test_a_node_in_drain_is_explained_whoever_drained_it() -> None:
     node = {"node": "n3", "ts": NOW, "state": "idle", "flags": ["DRAIN"], "reason": "ADMIN: psu swap",
             "reason_user": "ops", "reason_ts": NOW - 7200 * S}  # fmt: skip

@@ -253,7 +253,8 @@ def test_a_finding_is_a_record_with_its_evidence() -> None:
     assert entry.attributes["hw.id"] == "GPU-n1-0"
     assert entry.attributes["heeler.gpu.index"] == 0
     assert entry.attributes["heeler.finding.evidence"][0]["peers"] == 511
-    assert "heeler.finding.close_reason" not in entry.attributes
+    assert not {"heeler.finding.close_reason", "heeler.finding.incident"} & entry.attributes.keys()
+    assert logs.finding(finding(incident="i1")).attributes["heeler.finding.incident"] == "i1"
 
 
 @pytest.mark.parametrize(("severity", "number"), [("info", 9), ("warning", 13), ("critical", 17), ("unknown", 0)])

@@ -20,6 +20,7 @@ class Facts:
 
     now_ns: int
     findings: list[Message] = field(default_factory=list)
+    incidents: dict[str, Message] = field(default_factory=dict)  # by id: what several findings are signs of
     actions: list[Message] = field(default_factory=list)
     jobs: list[Message] = field(default_factory=list)
     nodes: list[Message] = field(default_factory=list)
@@ -59,6 +60,14 @@ def checked(facts: Facts, deliveries: Iterable[Delivery]) -> list[Message]:
     return found
 
 
+async def add_incidents(bus: Bus, facts: Facts) -> None:
+    """Read the incidents that the open findings belong to."""
+    named = {one.get("incident") for one in facts.findings if one["state"] != "closed"} - {None}
+    if named:
+        found = checked(facts, await snapshot(bus, "FINDINGS_LAST", ("finding.incident.*.*",), cluster=facts.cluster))
+        facts.incidents = {one["id"]: one for one in found if one["id"] in named and one["state"] != "closed"}
+
+
 async def of_node(bus: Bus, node: str, now_ns: int, cluster: str | None = None) -> Facts:
     """Read all that concerns a node."""
     facts = await about_node(bus, node, now_ns, cluster)
@@ -74,6 +83,7 @@ async def about_node(bus: Bus, node: str, now_ns: int, cluster: str | None = Non
     facts.findings = checked(
         facts, await snapshot(bus, "FINDINGS_LAST", (f"finding.*.{token}.*",), cluster=facts.cluster)
     )
+    await add_incidents(bus, facts)
     facts.actions = checked(
         facts, await snapshot(bus, "DRAIN", (f"drain.action.{token}",), start=1, cluster=facts.cluster)
     )
@@ -115,6 +125,7 @@ async def of_job(bus: Bus, job: str, now_ns: int, cluster: str | None = None) ->
     facts.jobs = checked(facts, await snapshot(bus, "JOBS", (f"slurm.job.{escape(job)}",), cluster=facts.cluster))
     findings = checked(facts, await snapshot(bus, "FINDINGS_LAST", ("finding.*.*.*",), cluster=facts.cluster))
     facts.findings = [f for f in findings if job in (f.get("job_id"), *f.get("jobs", ()))]
+    await add_incidents(bus, facts)
     nodes = {f["node"] for f in facts.findings if "node" in f}
     patterns = tuple(f"drain.action.{escape(node)}" for node in sorted(nodes))
     if patterns:

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heeler.console.fleet import FIRST_JOB, JOB_NONE, JOB_SEVERAL, LAYERS, NO_CELL, STATE_NAMES, Bytes
+from heeler.console.fold import KIND
 from heeler.console.model import NODE_STATES, SEVERITIES, Job, Model
 
 SHOWN_ACTIONS = 50
 _FINDING = (
     *("id", "kind", "state", "severity", "confidence", "node", "job_id", "cause", "first_ts", "ts", "data_ts"),
-    *("summary", "advice", "code", "count", "close_reason"),
+    *("summary", "advice", "code", "count", "close_reason", "incident"),
 )
 _ACTION = ("id", "finding_id", "node", "ts", "verdict", "dry_run", "why", "reason", "actor", "kind", "job_id")
 
@@ -31,6 +32,8 @@ def finding_row(model: Model, message: Mapping[str, Any]) -> dict[str, Any]:
     row = {key: message[key] for key in _FINDING if key in message}
     entity = message["entity"]
     row["entity"] = {key: entity[key] for key in ("type", "gpu_uuid", "gpu_index", "port", "pci") if key in entity}
+    if message["kind"] == KIND:
+        row["members"] = entity.get("members", [])
     row["cells"] = model.cells_of(message)
     return row
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from heeler.console import health, why
 from heeler.console.facts import Facts, Message
 from heeler.console.fleet import FIRST_JOB, JOB_NONE, JOB_SEVERAL, NO_CELL, ROW, STATE_NAMES
+from heeler.console.fold import KIND, incidents_of
 from heeler.console.frames import action_row, finding_row, job_row
 from heeler.console.lanes import checks_now, timeline
 from heeler.console.model import SEVERITIES, Job, Model
@@ -16,6 +17,7 @@ from heeler.console.model import SEVERITIES, Job, Model
 HOUR_NS = 3600 * 1_000_000_000
 MOST_ROWS = 400
 LAGGARDS = 12
+MOST_MEMBERS = 200
 COMPARED = ("sm_clock_mhz", "sm_active_ratio", "tensor_active_ratio", "power_w", "util_ratio", "temp_c")
 
 
@@ -270,9 +272,25 @@ def finding_page(model: Model, finding: Message, actions: Sequence[Message], now
         "evidence": [dict(item, words=why.evidence(item)) for item in finding["evidence"]],
         "actions": [action_row(one) for one in actions],
         "job": None if job is None else job_row(job),
+        "members": [finding_row(model, one) for one in _members(model, finding)[:MOST_MEMBERS]],
+        "incident": None if (of := incident_of(model, finding)) is None else {"id": of["id"], "summary": of["summary"]},
         "lost": lost(finding, len(_cells_of(model, job)), now_ns),
         "level": SEVERITIES.get(finding["severity"]),
     }
+
+
+def incident_of(model: Model, finding: Message) -> Message | None:
+    """Return the open incident that a finding belongs to."""
+    ident = incidents_of(model.findings.values()).get(finding["id"])
+    return None if ident is None else model.findings[ident]
+
+
+def _members(model: Model, finding: Message) -> list[Message]:
+    """Return the findings of an incident that are known, those that are open first."""
+    if finding["kind"] != KIND:
+        return []
+    names = finding["entity"].get("members") or ()
+    return [all_of[name] for all_of in (model.findings, model.closed) for name in names if name in all_of]
 
 
 def found_by(model: Model, text: str, most: int = 12) -> list[dict[str, str]]:

@@ -96,6 +96,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "gpus": [{"node": found.node, **found.gpu} for found in facts.gpus], "samples": facts.samples,
         "open_findings": open_findings(facts),
         "closed_findings": [f for f in facts.findings if f["state"] == "closed"],
+        "incidents": list(facts.incidents.values()),
         "drain_actions": facts.actions, "jobs": facts.jobs, "node": facts.nodes[:1], "agent": facts.agents[:1],
         "kernel_events": facts.events, "health_runs": facts.health_runs, "health_results": facts.health_results,
         "job_records": facts.records, "nodes_not_looked_at": facts.unseen_nodes, "unreadable": facts.unreadable,
@@ -148,6 +149,9 @@ def _findings(facts: Facts) -> Iterator[str]:
         age = ago(facts.now_ns - finding["first_ts"])
         sure, advice = finding["confidence"], finding["advice"]
         yield f"    {finding['kind']}, open for {age}, confidence {sure:.2f}, advice {advice}"
+        incident = facts.incidents.get(finding.get("incident", ""))
+        if incident is not None:
+            yield f"    not alone: {incident['summary']}"
         for item in finding["evidence"][:6]:
             yield f"    evidence: {evidence(item)}"
     closed = [f for f in facts.findings if f["state"] == "closed"]

@@ -58,6 +58,7 @@ def about_finding(data: Data) -> dict[str, Any]:
             "heeler.finding.advice": data["advice"],
             "heeler.finding.first_ts": data["first_ts"],
             "heeler.finding.close_reason": data.get("close_reason"),
+            "heeler.finding.incident": data.get("incident"),
         }
     )
 

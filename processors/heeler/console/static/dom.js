@@ -28,13 +28,14 @@ export const nodeLink = (name) => h("a", { href: `#/node/${encodeURIComponent(na
 export const jobLink = (id, more) => h("a", { href: `#/job/${encodeURIComponent(id)}`, class: "name" }, more ?? id);
 export const findingLink = (id, text) => h("a", { href: `#/finding/${encodeURIComponent(id)}` }, text);
 
-// Puts fresh content into a place, unless the data behind it is the same; the focus stays on the link that had it.
+// Puts fresh content into a place, unless the data behind it is the same; the focus stays on the link or fold that had it.
 const shown = new WeakMap();
 export function refresh(place, data, build) {
   const key = JSON.stringify(data);
   if (shown.get(place) === key) return;
   shown.set(place, key);
-  const held = place.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const name = (element) => element.getAttribute("href") ?? element.dataset.key ?? null;
+  const held = place.contains(document.activeElement) ? name(document.activeElement) : null;
   place.replaceChildren(...[build(data)].flat(Infinity).filter((one) => one !== null && one !== undefined));
-  if (held !== null) [...place.querySelectorAll("a")].find((one) => one.getAttribute("href") === held)?.focus();
+  if (held !== null) [...place.querySelectorAll("a, summary")].find((one) => name(one) === held)?.focus();
 }
