@@ -20,7 +20,6 @@ class Facts:
 
     now_ns: int
     findings: list[Message] = field(default_factory=list)
-    incidents: dict[str, Message] = field(default_factory=dict)  # by id: what several findings are signs of
     actions: list[Message] = field(default_factory=list)
     jobs: list[Message] = field(default_factory=list)
     nodes: list[Message] = field(default_factory=list)
@@ -34,6 +33,7 @@ class Facts:
     unseen_nodes: int = 0  # nodes of a job whose health was not asked for
     unreadable: int = 0
     cluster: str | None = None  # that was asked for, where several share the bus; None: all
+    incidents: dict[str, Message] = field(default_factory=dict)  # by id: what several findings are signs of
 
     def messages(self) -> Iterator[Message]:
         """Yield all that was read but samples and inventories."""
