@@ -196,6 +196,30 @@ def test_exit_status_and_signal_are_told_apart() -> None:
     assert [(row["exit_code"], row["exit_signal"]) for row in found.values()] == [(3, None), (0, 9), (3, None)]
 
 
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("768", (3, None)),  # 22.05: wait's word
+        ("9", (0, 9)),
+        ("0", (0, None)),
+        ("3:0", (3, None)),  # 24.11
+        ("0:9", (0, 9)),
+        ("(null)", (None, None)),
+    ],
+)
+def test_text_tells_exit_status_and_signal_apart(said: str, wanted: tuple[int | None, int | None]) -> None:
+    row = from_text(text_row(state="FAILED", exit_code=said))["481"]
+    assert (row["exit_code"], row["exit_signal"]) == wanted
+    row = from_text(text_row(exit_code=said))["481"]  # it runs still
+    assert (row["exit_code"], row["exit_signal"]) == (None, None)
+
+
+@pytest.mark.parametrize("said", ["3:", ":9", "a:0", "3:x", "three"])
+def test_an_exit_that_is_none_makes_the_row_unreadable(said: str) -> None:
+    found = parse_jobs_text(text_row(state="FAILED", exit_code=said), MARKS, UTC, now_ns=NOW, with_table=True)
+    assert [one.name for one in found.unreadable] == ["481"]
+
+
 def test_text_has_the_same_values_as_json() -> None:
     row = from_text(text_row())["481"]
     assert (row["elapsed_s"], row["time_limit_s"], row["time_left_s"], row["pending_s"]) == (121, 3600, 3479, 100)

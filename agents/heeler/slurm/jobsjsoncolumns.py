@@ -376,7 +376,7 @@ def _exit(row: Row) -> tuple[int | None, int | None]:
         signal = signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else None
         return integer(value.get("return_code")), identifier(signal)
     word = integer(value)
-    return (None, None) if word is None else (word >> 8, word & 0x7F or None)
+    return (None, None) if word is None else jobvalues.exit_of_word(word)
 
 
 def _minutes(value: Any) -> float | None:

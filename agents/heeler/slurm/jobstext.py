@@ -20,7 +20,7 @@ from heeler.slurm.gcpause import gc_paused
 from heeler.slurm.gres import NULLS
 from heeler.slurm.jobcolumns import Columns, Growing, Memo, job_number
 from heeler.slurm.jobs import AnyJob, Gpus, JobsAnswer, Waiting, per_node
-from heeler.slurm.jobvalues import NS, nodes_of
+from heeler.slurm.jobvalues import NS, exit_of, nodes_of
 from heeler.slurm.jsonnumbers import integer
 from heeler.slurm.rows import MAX_TEXT, Unreadable
 from heeler.slurm.times import parse_duration, parse_timestamp
@@ -112,7 +112,6 @@ TEXTS = (
 OWN_STAMPS = frozenset(("submit_ts", "eligible_ts"))  # differ by job: looking for equal ones is no use
 MORE_STAMPS = ("preempt_ts", "last_sched_eval_ts")
 ABSENT = {
-    "exit_signal": "not told in text",
     "gpu_indices": "not told in squeue's text",
     "gres_detail": "not told in squeue's text",
     "memory_per_cpu_bytes": "squeue's text does not say whether memory is by node or processor",
@@ -289,8 +288,9 @@ def _columns(rows: Sequence[Sequence[str]], memo: Memo, stamp: Callable[[str], i
     asks = [columns.read(said[key], _text) for key in ("per_node", "per_job", "per_task", "per_socket")]
     # squeue shows as allocated what a waiting job asks for, and what any other has.
     columns.set_resources(None, said["tres"], (*asks, found["node_count"], found["tasks"]))
-    codes = columns.read(said["exit_code"], _whole)
-    found["exit_code"] = [code if state.ended else None for code, state in zip(codes, columns.states, strict=True)]
+    exits = columns.read(said["exit_code"], exit_of)
+    ends = [two if two and state.ended else (None, None) for two, state in zip(exits, columns.states, strict=True)]
+    found["exit_code"], found["exit_signal"] = [status for status, _ in ends], [signal for _, signal in ends]
     return columns
 
 

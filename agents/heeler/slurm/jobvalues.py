@@ -10,6 +10,7 @@ from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import SHARED_KINDS, parse_gres
 from heeler.slurm.hostlist import expand_set
 from heeler.slurm.jobid import parse_job_id
+from heeler.slurm.jsonnumbers import integer
 from heeler.slurm.state import JobFlags, parse_job_state
 from heeler.slurm.tres import Tres, parse_tres
 
@@ -208,6 +209,25 @@ def status(state: JobFlags, reason: str | None, priority: int | None) -> dict[st
 
 
 @lru_cache(1 << 12)
+def exit_of_word(word: int) -> tuple[int, int | None]:
+    """Return exit status and signal of wait's word for both."""
+    return word >> 8, word & 0x7F or None
+
+
+def exit_of(text: str) -> tuple[int, int | None] | None:
+    """Return exit status and signal (None: none) of ``3:0``, or of the word for both that squeue printed before 23.02.
+
+    None where nothing is told. Raises ParseError.
+    """
+    status, colon, signal = text.strip().partition(":")
+    if not colon:
+        word = integer(status)
+        return None if word is None else exit_of_word(word)
+    if not (status.isdecimal() and signal.isdecimal() and text.isascii()):
+        raise ParseError("not an exit status and signal", text)
+    return int(status), int(signal) or None
+
+
 def array_tasks(text: str) -> tuple[str, int | None, int | None]:
     """Return ranges, how many tasks, and throttle of ``1-10:3%2``. Raises ParseError."""
     found = parse_job_id(f"1_[{text}]")
