@@ -35,6 +35,7 @@ Kind = Literal["rest", "json", "text"]
 NO_SUCH_OPTION = ("unrecognized option", "invalid option", "unknown option", "Unknown field")
 REPROBE_S = 600.0  # so that a slurmrestd that was away is used again
 TAIL = 4096  # bytes of an answer's beginning and end in which its version stands
+ASKS_MORE = 40  # from v0.0.40 on slurmrestd takes parameters, and 22.05 refuses a question that has some
 _DATA_PARSER = re.compile(rb"data_parser/v0\.0\.(\d{1,3})")
 
 
@@ -54,7 +55,8 @@ class Reader(Protocol[Made_co]):
 class Way(Generic[Answer]):
     """One way to ask. `parse` reads what came, in a thread of its own, and raises ParseError.
 
-    rest: `question` is ("slurm" or "slurmdb", path behind the version). json: argv without ``--json``. text: argv.
+    rest: `question` is ("slurm" or "slurmdb", path behind the version, and what v0.0.40 and newer must be asked beside
+    it to tell what the older ones tell unasked). json: argv without ``--json``. text: argv.
     """
 
     kind: Kind
@@ -184,10 +186,12 @@ class Clients:
 
     async def _ask_rest(self, way: Way[Answer]) -> Answer:
         assert self.rest is not None, "only asked for where there is one"
-        api, path = way.question
+        api, path, *more = way.question
         limit = self.settings.timeout_s if way.timeout_s is None else way.timeout_s
         try:
             version = await _in_thread(self.rest, lambda rest: rest.version(api, limit))
+            if more and int(version.rpartition(".")[2]) >= ASKS_MORE:
+                path += more[0]
             body = await _in_thread(self.rest, lambda rest: rest.get(f"/{api}/{version}/{path}", limit))
         except RestError as err:
             if err.status == 404:

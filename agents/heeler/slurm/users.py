@@ -42,7 +42,7 @@ async def collect(clients: Clients) -> Table:
     return await clients.ask(
         NAME,
         (
-            Way("rest", ("slurmdb", "users"), parse_json),
+            Way("rest", ("slurmdb", "users", "/?with_assocs=true&with_coords=true"), parse_json),
             Way("json", ("sacctmgr", "show", "users", "withcoord"), parse_json),
             Way("text", ("sacctmgr", "--parsable2", "show", "users", "withcoord", FORMAT), parse_text),
         ),

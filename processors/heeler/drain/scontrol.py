@@ -98,6 +98,9 @@ class Scontrol:
         env = {**self._env, **ENVIRONMENT}
         done = (await run_slurm_async((self.squeue, *options, *which), self.timeout_s, env)).check()
         answer = parse_jobs_text(done.text, marks, local_zone(), with_table=True)
+        if answer.unreadable:  # a job that can't be read is not one that is over
+            first = answer.unreadable[0]
+            raise SlurmError(f"job {first.name or 'without an id'} can't be read: {first.why}")
         assert answer.table is not None
         comments = dict(zip(*some_of(answer.table.columns, ("job_id", "admin_comment")).values(), strict=True))
         return [
