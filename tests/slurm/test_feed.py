@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from heard import Heard, hearing, running
-from slurmsandbox import Sandbox
+from slurmsandbox import Sandbox, version
 from waiting import until
 
 from heeler.bus import Bus
@@ -178,7 +178,8 @@ async def test_an_operators_drain_comes_with_its_reason_author_and_time(heard: H
     assert by_text.state.drained
     await threads(slurm.resume, "n003")
     await until(lambda: heard.node("n003")["available"])
-    assert "reason" not in heard.node("n003")
+    if version(slurm.env) < (23, 2):  # a newer one keeps it where no accounting is
+        assert "reason" not in heard.node("n003")
 
 
 async def test_a_node_with_a_job_is_draining(heard: Heard, slurm: Sandbox) -> None:

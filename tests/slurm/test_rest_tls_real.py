@@ -131,7 +131,7 @@ async def test_a_token_that_expires_is_an_outage_until_it_is_renewed(accounted: 
     time.sleep(2.1)
     polled = await source.jobs()
     assert isinstance(polled.answer, Outage)
-    assert re.search(r"status (401|500) .*\(the token expired [1-9] s ago\)", polled.answer.why), polled.answer.why
+    assert re.search(r"status (401|500|511) .*\(the token expired [1-9] s ago\)", polled.answer.why), polled.answer.why
     assert token.read_text().strip() not in polled.answer.why
     token.write_text(accounted.rest.token())
     assert isinstance((await source.jobs()).answer, JobsAnswer)
