@@ -1,4 +1,4 @@
-"""slurmrestd as the way to Slurm: a fake of a newer one, and the real one here, which is too old to change a node."""
+"""slurmrestd as the way to Slurm: a fake of a newer one, and the real one here, which changes nodes from 23.02 on."""
 
 import time
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fakerest import FakeRest
 from slurmfixture import accounted, accounting_cluster
-from slurmsandbox import Sandbox
+from slurmsandbox import Sandbox, version
 
 from heeler.bus import ConfigError
 from heeler.drain.backend import LeaseTooShortError, NotOneNodeError, NotSupportedError
@@ -104,16 +104,27 @@ async def test_a_server_that_is_away_or_does_not_know_the_node_is_an_error(serve
 
 @pytest.mark.slurm
 @pytest.mark.timeout(240)
-async def test_a_real_slurmrestd_tells_a_node_and_one_that_is_too_old_says_so(accounted: Sandbox) -> None:
+async def test_a_real_slurmrestd_tells_a_node_and_gives_it_back_or_is_too_old_and_says_so(accounted: Sandbox) -> None:
     rest = SlurmRest(f"unix://{accounted.rest.socket}", timeout_s=10.0)
     accounted.drain("n001", REASON)
     view = await rest.show("n001", 7)
     by_command = await Scontrol.of("/usr/bin/scontrol", str(accounted.conf), 10.0).show("n001", 7)
     assert (view.state, view.flags, view.reason) == (by_command.state, by_command.flags, REASON)
     assert (view.reason_user, view.reason_ts_ns) == (by_command.reason_user, by_command.reason_ts_ns)
-    with pytest.raises(NotSupportedError):
-        await rest.undrain("n001", soon())
-    assert "DRAIN" in accounted.node("n001").state.flags
+    if version(accounted.env) < (23, 2):
+        with pytest.raises(NotSupportedError):
+            await rest.undrain("n001", soon())
+        assert "DRAIN" in accounted.node("n001").state.flags
+        return
+    assert (await rest.undrain("n001", soon())).problem == ""
+    assert "DRAIN" not in accounted.node("n001").state.flags
+    assert (await rest.drain("n001", f"{REASON} again", soon())).problem == ""
+    mark = Mark.read(await rest.show("n001", 8))
+    assert mark is not None
+    assert (mark.reason, accounted.node("n001").reason) == (f"{REASON} again", f"{REASON} again")
+    accounted.run("scontrol", "update", "nodename=n002", "state=down", "reason=psu")
+    await rest.undrain("n002", soon())  # which ends well
+    assert accounted.node("n002").state.base == "DOWN"
 
 
 def test_the_way_to_slurm_is_chosen_by_name(tmp_path: Path) -> None:
