@@ -15,7 +15,8 @@ from heeler.slurm import hostlist, jobid, jobs, jobsjson, jsonfix, jsonnumbers, 
 from heeler.slurm.backfillcli import backfill
 from heeler.slurm.errors import ParseError
 from heeler.slurm.gres import gpu_count, parse_gres
-from heeler.slurm.kinds import KINDS
+from heeler.slurm.jobsscontrol import parse_jobs_scontrol
+from heeler.slurm.kinds import KINDS, is_json
 from heeler.slurm.oneliner import entries
 from heeler.slurm.publishcli import publish
 from heeler.slurm.rows import Unreadable
@@ -68,8 +69,8 @@ slurm_cli.add_command(publish)
 def parse(kind: str, fields: str | None, delimiter: str, end: str | None, zone: str | None, cluster: str) -> None:
     """Read standard input, write JSON lines; exit status 1 where a text can't be read.
 
-    squeue, sacct, nodes and jobs read one whole answer (JSON, or text but for jobs); so do the kinds that are called
-    after a table, sinfo and sdiag. The others read a text per line.
+    squeue, sacct, nodes and jobs read one whole answer (JSON, or text: for nodes and jobs that of scontrol show); so do
+    the kinds that are called after a table, sinfo and sdiag. The others read a text per line.
     """
     try:
         where = SlurmSettings(controller_zone=zone).zone()
@@ -82,7 +83,7 @@ def parse(kind: str, fields: str | None, delimiter: str, end: str | None, zone: 
     elif kind == "sacct":
         results = _sacct(source, fields.split(",") if fields else [], delimiter, where, cluster)
     elif kind == "jobs":
-        results = _jobs(source, cluster)
+        results = _jobs(source, where, cluster)
     elif kind == "nodes":
         results = _nodes(source, where, cluster)
     elif kind in KINDS:
@@ -125,7 +126,7 @@ def _lines(source: str, read: Line, zone: tzinfo) -> Results:
 
 def _squeue(source: str, fields: list[str], delimiter: str, end: str | None, cluster: str) -> Results:
     if source.lstrip().startswith("{"):
-        yield from _jobs(source, cluster)
+        yield from _messages(jobsjson.parse_jobs_json, source, cluster)
         return
     try:
         found = text.split_rows(source, fields, delimiter=delimiter, end=end)
@@ -151,9 +152,15 @@ def _beside_rows(line: str, count: int, delimiter: str, *, any_rows: bool) -> bo
     return any_rows and not text.begins_with_id(line, delimiter)
 
 
-def _jobs(source: str, cluster: str) -> Results:
+def _jobs(source: str, zone: tzinfo, cluster: str) -> Results:
+    if is_json(source):
+        return _messages(jobsjson.parse_jobs_json, source, cluster)
+    return _messages(lambda told: parse_jobs_scontrol(told, zone), source, cluster)
+
+
+def _messages(read: Callable[[str], jobs.JobsAnswer], source: str, cluster: str) -> Results:
     try:
-        answer = jobsjson.parse_jobs_json(source)
+        answer = read(source)
     except ParseError as err:
         yield str(err)
         return
@@ -177,11 +184,9 @@ def _sacct(source: str, fields: list[str], delimiter: str, zone: tzinfo, cluster
 
 def _nodes(source: str, zone: tzinfo, cluster: str) -> Results:
     try:
-        # Warnings may stand before either form.
-        is_json = any(line.lstrip().startswith("{") for line in source.splitlines()[:100])
         answer = (
             nodes.parse_nodes_json(source)
-            if is_json
+            if is_json(source)  # warnings may stand before either form
             else nodes.parse_nodes_text("\n".join(entries(source)), zone)  # also without --oneliner
         )
     except ParseError as err:
