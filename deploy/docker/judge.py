@@ -29,7 +29,7 @@ from heeler.bus.subjects_gen import STREAMS
 from heeler.otlp.map import METRICS
 from heeler.otlp.traces import TRACES
 from heeler.sim.demo import verdict
-from heeler.sim.demo.watch import COUNTED, Watch
+from heeler.sim.demo.watch import COUNTED, OVERTAKEN, Watch
 
 READY_S, ANSWER_S, DRY_S = 120.0, 90.0, 300.0
 LOGGED = ("Finding", "DrainAction", "JobKernelEvent")  # kinds that reach the sink as log records
@@ -164,8 +164,7 @@ async def count(bus: Bus, sink: str) -> tuple[verdict.Passage, verdict.Exported]
             exported.expected["logs"] += 1
             exported.expected["spans"] += len(TRACES[kind](data, data["ts"]))
     counts = await asyncio.to_thread(_get, f"{sink}/counts")
-    # An AgentStatus may be overtaken by the next before it is exported: these are not counted.
-    got = {name: number for name, number in counts["metrics"].items() if not name.startswith("heeler.agent")}
+    got = {name: number for name, number in counts["metrics"].items() if not name.startswith(OVERTAKEN)}
     exported.received = Counter({**got, "logs": counts["logs"], "spans": counts["spans"]})
     return passage, exported
 

@@ -17,7 +17,7 @@ from heeler.sim.demo.screen import Screen
 from heeler.sim.demo.settings import DemoError
 from heeler.sim.demo.story import Story, sink_line
 from heeler.sim.demo.supervisor import Child
-from heeler.sim.demo.watch import Watch
+from heeler.sim.demo.watch import OVERTAKEN, Watch
 
 BASELINE_S = 10.0
 HEALTHY_S = 25.0
@@ -159,8 +159,7 @@ class Director:
     async def _receive(self) -> None:
         """Ask the sink what it has."""
         counts, exported = await self._counts(), self.watch.exported
-        overtaken = ("heeler.agent", "heeler.collector", "heeler.slurm")  # by the next before they are exported
-        received = {name: count for name, count in counts["metrics"].items() if not name.startswith(overtaken)}
+        received = {name: count for name, count in counts["metrics"].items() if not name.startswith(OVERTAKEN)}
         exported.received = Counter({**received, "logs": counts["logs"], "spans": counts["spans"]})
         exported.faulty = counts["faults"]
 

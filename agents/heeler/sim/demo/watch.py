@@ -20,8 +20,10 @@ FOLLOWED = {
     "JOBSAMPLES": ("job.sample.*.*",),
     "SAMPLES": ("gpu.sample.*", "ib.sample.*", "host.sample.*", "switch.sample.*"),
 }
-# Every message of these is one in the sink. Those of AGENTS may be overtaken by the next before they are exported.
+# Every message of these is one in the sink.
 COUNTED = frozenset(("JobSample", "IbSample", "HostSample", "SwitchSample"))
+# Beginnings of metrics whose messages may be overtaken by the next before they are exported: AgentStatus, ClusterState.
+OVERTAKEN = ("heeler.agent", "heeler.collector", "heeler.slurm")
 LOGGED = frozenset(("Finding", "DrainAction", "JobKernelEvent"))
 
 
