@@ -59,7 +59,7 @@ func TestAFleetDoesNotArriveAtOnce(t *testing.T) {
 		t.Helper()
 		until(t, what, func() bool { return len(arrivals(t, h)) == fleet })
 		all := arrivals(t, h)
-		if most, span := busiest(all, 200*time.Millisecond), all[fleet-1].Sub(all[0]); most > fleet/4 || span < time.Second*7/10 {
+		if most, span := busiest(all, 200*time.Millisecond), all[fleet-1].Sub(all[0]); most > fleet/2 || span < time.Second*7/10 {
 			t.Errorf("%s: %d within 0.2 s, all within %s", what, most, span)
 		}
 	}
